@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import importlib.util
-import os
 import platform
 import shutil
 import sys
@@ -20,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,8 +34,10 @@ SEED = 20240229
 MIB = 1024 * 1024
 
 
-class Model(StrEnum):
+class Model(str, Enum):
     """The models that can be built, by the name that `build` takes."""
+
+    __str__ = str.__str__
 
     TINY_QWEN2 = "tiny-qwen2"
     TINY_QWEN2_NARROW = "tiny-qwen2-narrow"
@@ -79,7 +80,7 @@ def build(name: str, root: Path) -> Path:
     try:
         model = Model(name)
     except ValueError:
-        known = ", ".join(Model)
+        known = ", ".join(model.value for model in Model)
         raise BuildError(f"no model {name!r}; there are: {known}") from None
     target = root / directory_name(model)
     if not target.is_dir():
@@ -133,7 +134,7 @@ def write_atomically(write: Callable[[Path], None], target: Path) -> None:
         built.mkdir()
         write(built)
         try:
-            os.replace(built, target)
+            built.replace(target)
         except OSError:
             # A rename never replaces a directory that has files in it.
             if not target.is_dir():
@@ -230,7 +231,7 @@ def write_qwen2(directory: Path, tokenizer: Tokenizer) -> None:
     """Write a random Qwen2 of VOCABULARY rows, and the tokenizer, there."""
     from transformers import PreTrainedTokenizerFast, Qwen2Config
 
-    end_of_turn = tokenizer.token_to_id(TURN_END)
+    end_of_turn = find_id(tokenizer, TURN_END)
     config = Qwen2Config(
         vocab_size=VOCABULARY,
         hidden_size=128,
@@ -245,7 +246,7 @@ def write_qwen2(directory: Path, tokenizer: Tokenizer) -> None:
         tie_word_embeddings=False,
         bos_token_id=None,
         eos_token_id=end_of_turn,
-        pad_token_id=tokenizer.token_to_id(END_OF_TEXT),
+        pad_token_id=find_id(tokenizer, END_OF_TEXT),
     )
     random_model(config).save_pretrained(directory)
     PreTrainedTokenizerFast(
@@ -291,6 +292,14 @@ def read_corpus() -> Iterator[str]:
         yield (library / name).read_text(encoding="utf-8")
 
 
+def find_id(tokenizer: Tokenizer, token: str) -> int:
+    """Return the id of `token`; raise BuildError if there is none."""
+    number = tokenizer.token_to_id(token)
+    if number is None:
+        raise BuildError(f"the tokenizer does not know {token}")
+    return number
+
+
 def byte_level(pattern: str) -> PreTokenizer:
     """Return what cuts text into the words of `pattern`, then into bytes."""
     from tokenizers import Regex, pre_tokenizers
@@ -327,7 +336,8 @@ HARMONY_ROWS = 201088
 HARMONY_OPENING = ("assistant", "<|channel|>", "final", "<|message|>")
 """How every answer begins; the first one ends the prompt."""
 
-HARMONY_EOS = ("<|return|>", "<|endoftext|>", "<|call|>")
+START_OF_TEXT = "<|startoftext|>"
+HARMONY_EOS = ("<|return|>", END_OF_TEXT, "<|call|>")
 
 O200K_WORDS = (
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*"
@@ -364,9 +374,8 @@ def write_tiny_gpt_oss(directory: Path) -> None:
     from transformers import GenerationConfig, GptOssConfig, PreTrainedTokenizerFast
 
     tokenizer = harmony_tokenizer()
-    eos = [tokenizer.token_to_id(token) for token in HARMONY_EOS]
-    start = tokenizer.token_to_id("<|startoftext|>")
-    pad = tokenizer.token_to_id("<|endoftext|>")
+    eos = [find_id(tokenizer, token) for token in HARMONY_EOS]
+    pad = find_id(tokenizer, END_OF_TEXT)
     config = GptOssConfig(
         vocab_size=HARMONY_ROWS,
         hidden_size=64,
@@ -382,16 +391,19 @@ def write_tiny_gpt_oss(directory: Path) -> None:
         pad_token_id=pad,
     )
     model = random_model(config)
-    teach_opening(model, [tokenizer.token_to_id(token) for token in HARMONY_OPENING])
+    teach_opening(model, [find_id(tokenizer, token) for token in HARMONY_OPENING])
     model.generation_config = GenerationConfig(
-        bos_token_id=start, eos_token_id=eos, pad_token_id=pad, do_sample=True
+        bos_token_id=find_id(tokenizer, START_OF_TEXT),
+        eos_token_id=eos,
+        pad_token_id=pad,
+        do_sample=True,
     )
     model.save_pretrained(directory)
     PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        bos_token="<|startoftext|>",
+        bos_token=START_OF_TEXT,
         eos_token=HARMONY_EOS[0],
-        pad_token="<|endoftext|>",
+        pad_token=END_OF_TEXT,
         chat_template=HARMONY_TEMPLATE.strip(),
         model_max_length=config.max_position_embeddings,
         clean_up_tokenization_spaces=False,
@@ -529,7 +541,7 @@ RECIPES: Mapping[Model, Recipe] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Build one model and print its directory; return the exit status."""
     parser = argparse.ArgumentParser(prog="lab.models", description=build.__doc__)
-    parser.add_argument("name", choices=list(Model), metavar="NAME")
+    parser.add_argument("name", choices=[model.value for model in Model], metavar="NAME")
     parser.add_argument("--root", type=Path, required=True, metavar="DIR")
     options = parser.parse_args(arguments)
     print(f"{options.name}: looking under {options.root}", file=sys.stderr)

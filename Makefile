@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+# Environments are made as needed, under .lab (lab/environment.py); nothing else is installed.
+
+PYTHON ?= python3
+LAB := $(abspath $(or $(REUSE_GUARD_LAB),.lab))
+VLLM_PYTHON := $(LAB)/venv/bin/python
+RELEASES ?= $(shell $(PYTHON) -c "from vllm_reuse_guard.releases import TESTED; print(*TESTED)")
+PYTEST_ARGS ?=
+
+export PRE_COMMIT_HOME ?= $(LAB)/pre-commit
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help lab test test-unit test-unit-all test-contract test-live lint demo serve clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
+
+test-unit: ## Tests without vLLM, on the default Python (seconds)
+	@python=$$($(PYTHON) -m lab.environment unit); \
+	$$python -m pytest tests/core $(PYTEST_ARGS)
+
+test-unit-all: ## The same on every supported Python found here
+	@pythons=$$($(PYTHON) -m lab.environment unit-all); \
+	for python in $$pythons; do \
+		echo "== tests/core on $$($$python --version)"; \
+		$$python -m pytest tests/core $(PYTEST_ARGS); \
+	done
+
+test-contract: lab ## Tests against the code of each tested vLLM release
+	@for release in $(RELEASES); do \
+		echo "== tests/contract on vLLM $$release"; \
+		PYTHONPATH=$(LAB)/releases/$$release $(VLLM_PYTHON) -m pytest tests/contract $(PYTEST_ARGS); \
+	done
+
+test-live: lab ## Tests with real vLLM servers (minutes)
+	@echo "== tests/live"
+	@$(VLLM_PYTHON) -m pytest tests/live $(PYTEST_ARGS)
+
+test: test-unit-all test-contract test-live ## All tests
+
+lint: ## All checks of .pre-commit-config.yaml
+	@python=$$($(PYTHON) -m lab.environment lint); \
+	$$python -m pre_commit run --all-files $(if $(CI),--show-diff-on-failure)
+
+demo: lab ## Show a real prefill and decode pair, with and without the guard
+	@$(VLLM_PYTHON) -m lab.demo
+
+serve: lab ## Start a guarded pair and leave it running until Ctrl-C
+	@$(VLLM_PYTHON) -m lab.demo --serve
+
+lab: ## Install vLLM's packages and unpack each tested release (4 GB, once)
+	@$(PYTHON) -m lab.environment lab > /dev/null
+
+clean: ## Remove this checkout's environments and caches (not the downloads)
+	rm -rf .lab build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
