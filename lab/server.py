@@ -180,7 +180,7 @@ def free_port() -> int:
 def _stop(process: subprocess.Popen[bytes]) -> None:
     # First the server alone, as an operator would; then whatever is left of its session.
     if process.poll() is None:
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGKILL)
         with suppress(subprocess.TimeoutExpired):
             process.wait(_SECONDS_TO_STOP)
     with suppress(ProcessLookupError):
@@ -189,7 +189,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _tail(server: Server, lines: int = 25) -> str:
