@@ -23,10 +23,11 @@ _PIN = re.compile(r"\b([A-Za-z][\w.-]*)==(\d[\w.]*)(?:; *(.+))?")
 
 
 def find_headerless(files: Iterable[str]) -> Iterator[str]:
-    """Say of each file without the licence header that it has none."""
+    """Say of each file without the licence header, unless it is empty, that it has none."""
     for file in files:
         with Path(file).open(encoding="utf-8") as lines:
-            if _HEADER not in islice(lines, _HEADER_WITHIN_LINES):
+            first = list(islice(lines, _HEADER_WITHIN_LINES))
+            if first and _HEADER not in first:
                 yield f"{file}: must begin with {_HEADER!r}"
 
 

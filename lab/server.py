@@ -67,6 +67,7 @@ class Launch:
     release: a vLLM release that the lab has unpacked. model: a model's folder.
     arguments: what follows ``vllm serve MODEL`` beyond what every lab server gets.
     guarded: whether the plugin is loaded; without it the server is plain vLLM.
+    port: where it listens; a free port if None.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Launch:
     arguments: tuple[str, ...] = ()
     environment: MappingProxyType[str, str] = field(default_factory=lambda: MappingProxyType({}))
     guarded: bool = True
+    port: int | None = None
 
     def command(self, port: int) -> list[str]:
         """Return the command line; the ``vllm`` of the release is found by PYTHONPATH."""
@@ -132,8 +134,12 @@ def running(launch: Launch, progress: Progress = silent) -> Iterator[Server]:
 
 @contextmanager
 def starting(launch: Launch) -> Iterator[Server]:
-    """Start a server without waiting for it; stop it and its children at the end."""
-    port = free_port()
+    """
+    Start a server without waiting for it; stop it and its children at the end.
+
+    Raises ServerFailed if its launch names a port that is not free.
+    """
+    port = free_port() if launch.port is None else _free(launch.port, launch.name)
     LOGS.mkdir(parents=True, exist_ok=True)
     log = LOGS / f"{launch.name}-{launch.release}-{port}.log"
     with log.open("wb") as output:
@@ -177,10 +183,22 @@ def free_port() -> int:
         return port
 
 
+def _free(port: int, name: str) -> int:
+    # Asked before the start: later another server on the port would answer in its place.
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            why = f"cannot listen on port {port}: {os.strerror(error.errno or 0)}"
+            raise ServerFailed(name, why, "") from None
+    return port
+
+
 def _stop(process: subprocess.Popen[bytes]) -> None:
     # First the server alone, as an operator would; then whatever is left of its session.
     if process.poll() is None:
-        process.send_signal(signal.SIGKILL)
+        process.send_signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             process.wait(_SECONDS_TO_STOP)
     with suppress(ProcessLookupError):

@@ -34,6 +34,8 @@ class Patch:
     applies: yields the name of each seam that the upstream module lacks.
     why: what goes wrong without it. upstream: what vLLM does about it, and since when.
     unchanged: what stays as it is. remove_when: when this patch has done its service.
+    because_of: the module whose import makes the patch needed, if not its own: engine
+        processes import some front-end modules and use nothing of them.
     """
 
     module: str
@@ -42,6 +44,12 @@ class Patch:
     upstream: str
     unchanged: str
     remove_when: str
+    because_of: str | None = None
+
+    @property
+    def trigger(self) -> str:
+        """The full name of the upstream module whose import calls for the patch."""
+        return f"vllm.{self.because_of or self.module}"
 
     @property
     def target(self) -> str:

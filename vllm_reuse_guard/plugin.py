@@ -51,11 +51,11 @@ def _activate() -> None:
     from .patches import PATCHES
 
     settings.current()
-    imported = [patch for patch in PATCHES if patch.target in sys.modules]
+    imported = [patch for patch in PATCHES if patch.trigger in sys.modules]
     _guard(imported)
     for patch in PATCHES:
         if patch not in imported:
-            wrapt.register_post_import_hook(partial(_guard_late, patch), patch.target)
+            wrapt.register_post_import_hook(partial(_guard_late, patch), patch.trigger)
 
 
 def _guard(patches: Sequence[Patch]) -> None:
@@ -66,7 +66,9 @@ def _guard(patches: Sequence[Patch]) -> None:
         return
     install(patches)
     if patches:
-        logger.info(
+        # From 0.32 vLLM sets up its log after its plugins. Until then only warnings are seen.
+        logger.log(
+            logging.INFO if logger.hasHandlers() else logging.WARNING,
             "vllm-reuse-guard %s is active (prompt_token_ids_policy=%s): %s",
             __version__,
             settings.current().prompt_token_ids_policy.value,

@@ -76,7 +76,8 @@ class Runner:
         """Send one body as it is, but for the model, and read the answer."""
         # json.dumps writes NaN, infinity and integers of any size; httpx's own does not.
         content = json.dumps({"model": self._model, **body})
-        headers = {"Content-Type": "application/json"}
+        # vLLM drops the connection after a 500; the next request must not meet that.
+        headers = {"Content-Type": "application/json", "Connection": "close"}
         return _read(self._client.post(endpoint, content=content, headers=headers))
 
     def _judge(self, case: Case, stream: bool) -> tuple[str | None, Answer | None]:

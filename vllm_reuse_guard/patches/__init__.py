@@ -42,6 +42,7 @@ PATCHES = (
         "media. From 0.32 a batch with ids is refused.",
         unchanged="What is valid and what is not; the errors of validation.",
         remove_when="Upstream's own validator treats every case of SPEC 2 alike.",
+        because_of="renderers.online_renderer",
     ),
     Patch(
         module="entrypoints.generate.base.serving",

@@ -73,17 +73,25 @@ def wrap_validation(model: type[BaseModel], validator: Callable[..., Any]) -> Un
     Run a validator around the validation of a pydantic model that exists already.
 
     validator: called with the input and the function that validates it.
-    Returns the call that puts the model's own schema, validator and serializer back.
+    Returns the call that makes the model what it was, object by object.
     """
-    raw = {name: value for name, value in vars(model).items() if name.startswith("__pydantic_")}
+    raw = dict(vars(model))
 
     def schema(cls: type[BaseModel], source: Any, handler: Any) -> core_schema.CoreSchema:
         return core_schema.no_info_wrap_validator_function(validator, handler(source))
 
     with ExitStack() as undo:
-        for name, value in raw.items():
-            undo.callback(setattr, model, name, value)
-        undo.callback(delattr, model, _SCHEMA_HOOK)
+        undo.callback(_restore, model, raw)
         setattr(model, _SCHEMA_HOOK, classmethod(schema))
         model.model_rebuild(force=True)
         return undo.pop_all().close
+
+
+def _restore(model: type[BaseModel], raw: dict[str, Any]) -> None:
+    # A rebuild replaces more than the schema: the signature, and descriptors of old fields.
+    now = dict(vars(model))
+    for name in now.keys() - raw.keys():
+        delattr(model, name)
+    for name, value in raw.items():
+        if now.get(name, raw) is not value:
+            setattr(model, name, value)

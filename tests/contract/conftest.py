@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real vLLM modules in this process, no engine; run once per release."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+
+# The tests put the patches in and take them out themselves.
+os.environ["VLLM_PLUGINS"] = ""
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import vllm.platforms
+from vllm.platforms.cpu import CpuPlatform
+
+# The one release without a CPU build is a CUDA wheel: its front end runs once it is told.
+vllm.platforms.current_platform = CpuPlatform()
+
+from vllm.config import KVTransferConfig  # noqa: E402
+from vllm.engine.arg_utils import EngineArgs  # noqa: E402
+from vllm.renderers import online_renderer, renderer_from_config  # noqa: E402
+
+from lab.models import Model, build  # noqa: E402
+from lab.paths import MODELS  # noqa: E402
+from vllm_reuse_guard import installer, settings  # noqa: E402
+from vllm_reuse_guard.patches import PATCHES  # noqa: E402
+
+CONTEXT = 1024
+
+for patch in PATCHES:
+    importlib.import_module(patch.target)
+
+
+@pytest.fixture
+def guarded() -> Iterator[None]:
+    """Every patch is in for the test, and out after it."""
+    undo = installer.install(PATCHES)
+    yield
+    undo()
+
+
+@pytest.fixture
+def policy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Sets the policy for the test."""
+
+    def choose(value: str) -> None:
+        monkeypatch.setenv("VLLM_REUSE_GUARD_PROMPT_TOKEN_IDS_POLICY", value)
+        settings.current.cache_clear()
+
+    yield choose
+    settings.current.cache_clear()
+
+
+def make_renderer(model: Model, *, connector: bool) -> Any:
+    """Return a real OnlineRenderer of this release, made as the API server makes it."""
+    config, renderer = _configured(model, connector)
+    return online_renderer.OnlineRenderer(
+        model_config=config.model_config,
+        renderer=renderer,
+        request_logger=None,
+        chat_template=None,
+        chat_template_content_format="auto",
+    )
+
+
+@cache
+def _configured(model: Model, connector: bool) -> tuple[Any, Any]:
+    nixl = KVTransferConfig(kv_connector="NixlConnector", kv_role="kv_both")
+    arguments = EngineArgs(
+        model=str(build(model, MODELS)),
+        dtype="float32",
+        max_model_len=CONTEXT,
+        enforce_eager=True,
+        kv_transfer_config=nixl if connector else None,
+    )
+    config = arguments.create_engine_config()
+    return config, renderer_from_config(config)

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The patches go in together or not at all, once, and come out without a trace."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import vllm
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+
+from vllm_reuse_guard import installer, plugin, settings
+from vllm_reuse_guard.installer import defines, install, misfits
+from vllm_reuse_guard.patches import PATCHES
+
+OVERRIDE = "VLLM_REUSE_GUARD_ALLOW_UNSUPPORTED"
+
+
+def slots() -> dict[str, Any]:
+    """Return what every upstream module and every class that it defines holds, by name."""
+    found: dict[str, Any] = {}
+    for patch in PATCHES:
+        module = sys.modules[patch.target]
+        found |= {f"{patch.module}.{name}": value for name, value in vars(module).items()}
+        for name, value in vars(module).items():
+            if isinstance(value, type) and value.__module__ == patch.target:
+                found |= {f"{patch.module}.{name}.{k}": v for k, v in vars(value).items()}
+    return found
+
+
+def differences(before: dict[str, Any]) -> set[str]:
+    """Return the names of the slots that do not hold the very object of before."""
+    after = slots()
+    return {
+        name
+        for name in before.keys() | after.keys()
+        if before.get(name, before) is not after.get(name, after)
+    }
+
+
+@pytest.fixture
+def unregistered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The plugin has not been loaded, and what it installs is taken out after the test."""
+    undone = []
+    monkeypatch.setattr(plugin, "_registered", False)
+    monkeypatch.setattr(installer, "install", lambda p: undone.append(install(p)))
+    settings.current.cache_clear()
+    yield
+    for undo in undone:
+        undo()
+    settings.current.cache_clear()
+
+
+def test_every_seam_is_there() -> None:
+    """
+    This release has everything that the patches need.
+    """
+    assert () == misfits(PATCHES)
+
+
+def test_undo_restores_the_very_objects() -> None:
+    """
+    In and out again, every slot of the modules and their classes is what it was.
+    """
+    before = slots()
+
+    undo = install(PATCHES)
+    changed = differences(before)
+    undo()
+
+    assert {patch.module for patch in PATCHES} == {
+        patch.module for patch in PATCHES for name in changed if name.startswith(patch.module)
+    }
+    assert set() == differences(before)
+
+
+def test_failing_patch_takes_the_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    If the last patch cannot be applied, the first ones do not stay.
+    """
+    before = slots()
+    broken = replace(PATCHES[-1], module="no.such.patch")
+    monkeypatch.setitem(sys.modules, broken.target, vllm)
+
+    with pytest.raises(ModuleNotFoundError):
+        install([*PATCHES, broken])
+
+    assert set() == differences(before)
+
+
+@pytest.mark.usefixtures("unregistered")
+def test_loading_twice_patches_once() -> None:
+    """
+    The plugin may be loaded as often as vLLM likes.
+    """
+    before = slots()
+
+    plugin.register()
+    once = differences(before)
+    first = slots()
+    plugin.register()
+
+    assert once
+    assert set() == differences(first)
+
+
+@pytest.mark.usefixtures("unregistered")
+def test_start_is_one_line(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    One line says which release of the guard is active, by which policy, and where.
+    """
+    vllm_logger = logging.getLogger("vllm")
+    monkeypatch.setattr(vllm_logger, "level", logging.INFO)
+    monkeypatch.setattr(vllm_logger, "propagate", True)
+    plugin.logger.manager._clear_cache()
+    plugin.register()
+
+    (line,) = {r.getMessage() for r in caplog.records if "reuse-guard" in r.getMessage()}
+    assert "is active (prompt_token_ids_policy=connector)" in line
+    assert all(patch.module in line for patch in PATCHES)
+
+
+@pytest.mark.usefixtures("unregistered")
+def test_missing_seam_refuses_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A seam that is gone stops the start and changes nothing; the line names seam and override.
+    """
+    target = PATCHES[0].target
+    monkeypatch.delattr(sys.modules[target], "_reused_prompt_token_ids")
+    before = slots()
+
+    with pytest.raises(SystemExit) as stop:
+        plugin.register()
+
+    assert f"{target}._reused_prompt_token_ids is missing" in str(stop.value)
+    assert OVERRIDE in str(stop.value)
+    assert "\n" not in str(stop.value)
+    assert set() == differences(before)
+
+
+@pytest.mark.usefixtures("unregistered")
+def test_override_starts_without_the_guard(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    Overridden, the server starts with nothing patched and says so.
+    """
+    monkeypatch.delattr(sys.modules[PATCHES[0].target], "_reused_prompt_token_ids")
+    monkeypatch.setenv(OVERRIDE, "1")
+    before = slots()
+    monkeypatch.setattr(logging.getLogger("vllm"), "propagate", True)
+
+    with caplog.at_level(logging.WARNING):
+        plugin.register()
+
+    assert set() == differences(before)
+    assert "NOT active" in caplog.text
+
+
+@pytest.mark.usefixtures("unregistered")
+@pytest.mark.parametrize("override", [False, True])
+def test_unknown_release(monkeypatch: pytest.MonkeyPatch, override: bool) -> None:
+    """
+    A release that nobody tested stops the start; overridden, its seams decide.
+    """
+    monkeypatch.setattr(vllm, "__version__", "0.99.0")
+    before = slots()
+    if override:
+        monkeypatch.setenv(OVERRIDE, "1")
+        plugin.register()
+        assert differences(before)
+    else:
+        with pytest.raises(SystemExit, match=r"vLLM 0\.99\.0.*tested on"):
+            plugin.register()
+        assert set() == differences(before)
+
+
+@pytest.mark.usefixtures("unregistered")
+def test_bad_setting_refuses_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A bad value stops the start before anything is patched.
+    """
+    monkeypatch.setenv("VLLM_REUSE_GUARD_PROMPT_TOKEN_IDS_POLICY", "perhaps")
+    before = slots()
+
+    with pytest.raises(SystemExit, match="perhaps"):
+        plugin.register()
+
+    assert set() == differences(before)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        None,
+        [],
+        "text",
+        {"messages": 5, "kv_transfer_params": {"prompt_token_ids": [1]}},
+        {"messages": [5], "kv_transfer_params": {"prompt_token_ids": [1]}},
+        {"messages": [], "kv_transfer_params": "prompt_token_ids"},
+    ],
+    ids=repr,
+)
+def test_what_is_no_request_fails_as_before(body: Any) -> None:
+    """
+    A body that validation refuses is refused with the very same words.
+    """
+
+    def failure() -> str:
+        with pytest.raises(Exception, match=r".") as error:
+            ChatCompletionRequest.model_validate(body)
+        return f"{type(error.value)} {error.value}"
+
+    before = failure()
+    undo = install(PATCHES)
+    after = failure()
+    undo()
+
+    assert before == after
+
+
+def test_inherited_name_is_no_seam() -> None:
+    """
+    What a class merely inherits is not its own: a patch of it would act elsewhere too.
+    """
+    module = sys.modules[PATCHES[1].target]
+
+    (missing,) = defines("ChatCompletionRequest.model_dump_json")(module)
+
+    assert missing.endswith("ChatCompletionRequest.model_dump_json")
+
+
+def test_no_reader_imported_the_function_by_value() -> None:
+    """
+    Everybody looks the reader up when calling it, so that replacing it is enough.
+    """
+    name, home = "_reused_prompt_token_ids", PATCHES[0].target
+
+    holders = {m.__name__ for m in list(sys.modules.values()) if name in getattr(m, "__dict__", {})}
+
+    assert {home} == holders
+
+
+LATE = """
+import sys
+import vllm.platforms
+from vllm.platforms.cpu import CpuPlatform
+vllm.platforms.current_platform = CpuPlatform()
+from vllm_reuse_guard import plugin
+from vllm_reuse_guard.patches import PATCHES
+assert not any(patch.target in sys.modules for patch in PATCHES)
+plugin.register()
+{spoil}
+import vllm.renderers.online_renderer as module
+print(hasattr(module._reused_prompt_token_ids, "__wrapped__"))
+"""
+SPOIL = "object.__setattr__(PATCHES[0], 'applies', lambda module: ['a seam'])"
+
+
+@pytest.mark.parametrize(("spoil", "status"), [("", 0), (SPOIL, 1)], ids=["fits", "misfits"])
+def test_module_that_is_imported_later(spoil: str, status: int) -> None:
+    """
+    A process that imports the front end after its plugins is guarded too, or ends.
+    """
+    command = [sys.executable, "-c", LATE.format(spoil=spoil)]
+
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert status == ended.returncode, ended.stderr
+    assert ("True" in ended.stdout) == (status == 0)
+    assert ("a seam is missing" in ended.stderr) == (status == 1)
