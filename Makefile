@@ -45,7 +45,7 @@ lint: ## All checks of .pre-commit-config.yaml
 	@python=$$($(PYTHON) -m lab.environment lint); \
 	$$python -m pre_commit run --all-files $(if $(CI),--show-diff-on-failure)
 
-demo: lab ## Show a real prefill and decode pair, with and without the guard
+demo: lab ## Show a real prefill and decode pair with the guard in both
 	@$(VLLM_PYTHON) -m lab.demo
 
 serve: lab ## Start a guarded pair and leave it running until Ctrl-C

@@ -49,7 +49,7 @@ def running_pair(launch: Launch, progress: Progress = silent) -> Iterator[Pair]:
     """
     Start two servers like this one, each with NIXL, at the same time; stop both at the end.
 
-    Raises ServerFailed if either does not come up.
+    Raises ServerError if either does not come up.
     """
     prefill, decode = (
         replace(launch, name=f"{role}-{launch.name}", arguments=(*launch.arguments, *NIXL))

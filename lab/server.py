@@ -23,9 +23,17 @@ import httpx
 from .paths import LOGS, RELEASES
 
 MODEL_NAME = "model"
+# The lease is long, so that blocks which are free early were freed for another reason.
 NIXL = (
     "--kv-transfer-config",
-    json.dumps({"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cpu"}),
+    json.dumps(
+        {
+            "kv_connector": "NixlConnector",
+            "kv_role": "kv_both",
+            "kv_buffer_device": "cpu",
+            "kv_connector_extra_config": {"kv_lease_duration": 600},
+        }
+    ),
 )
 
 _ENVIRONMENT = {
@@ -51,7 +59,7 @@ def silent(_line: str) -> None:
     """Report no progress."""
 
 
-class ServerFailed(Exception):
+class ServerError(Exception):
     """A server ended or never answered. ``log`` is the end of what it printed."""
 
     def __init__(self, name: str, why: str, log: str) -> None:
@@ -125,7 +133,7 @@ def running(launch: Launch, progress: Progress = silent) -> Iterator[Server]:
     """
     Start a server, wait until it answers, and stop it and its children at the end.
 
-    Raises ServerFailed with the end of its log if it ends or does not answer in time.
+    Raises ServerError with the end of its log if it ends or does not answer in time.
     """
     with starting(launch) as server:
         wait_until_healthy(server, progress)
@@ -137,7 +145,7 @@ def starting(launch: Launch) -> Iterator[Server]:
     """
     Start a server without waiting for it; stop it and its children at the end.
 
-    Raises ServerFailed if its launch names a port that is not free.
+    Raises ServerError if its launch names a port that is not free.
     """
     port = free_port() if launch.port is None else _free(launch.port, launch.name)
     LOGS.mkdir(parents=True, exist_ok=True)
@@ -153,10 +161,12 @@ def starting(launch: Launch) -> Iterator[Server]:
             start_new_session=True,
             preexec_fn=_die_with_parent,
         )
+    in_order = False
     try:
         yield Server(launch, f"http://127.0.0.1:{port}", log, process)
+        in_order = True
     finally:
-        _stop(process)
+        _stop(process, _SECONDS_TO_STOP if in_order else 0)
 
 
 def wait_until_healthy(server: Server, progress: Progress = silent) -> None:
@@ -164,7 +174,7 @@ def wait_until_healthy(server: Server, progress: Progress = silent) -> None:
     name, begin = server.launch.name, time.monotonic()
     while (seconds := time.monotonic() - begin) < _SECONDS_TO_START:
         if server.process.poll() is not None:
-            raise ServerFailed(name, "ended while it was starting", _tail(server))
+            raise ServerError(name, "ended while it was starting", _tail(server))
         try:
             if httpx.get(f"{server.url}/health", timeout=5).status_code == 200:
                 progress(f"{name}: up after {seconds:.0f} s")
@@ -172,7 +182,7 @@ def wait_until_healthy(server: Server, progress: Progress = silent) -> None:
         except httpx.TransportError:
             progress(f"{name}: starting vLLM {server.launch.release}, {seconds:.0f} s so far")
         time.sleep(1)
-    raise ServerFailed(name, f"did not answer within {_SECONDS_TO_START} s", _tail(server))
+    raise ServerError(name, f"did not answer within {_SECONDS_TO_START} s", _tail(server))
 
 
 def free_port() -> int:
@@ -191,23 +201,24 @@ def _free(port: int, name: str) -> int:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             why = f"cannot listen on port {port}: {os.strerror(error.errno or 0)}"
-            raise ServerFailed(name, why, "") from None
+            raise ServerError(name, why, "") from None
     return port
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    # First the server alone, as an operator would; then whatever is left of its session.
+def _stop(process: subprocess.Popen[bytes], patience: float) -> None:
+    # First the server alone, as an operator would; then whatever is left of its session. One
+    # that is still starting can take 20 seconds to heed the first signal.
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
-            process.wait(_SECONDS_TO_STOP)
+            process.wait(patience)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
 def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _tail(server: Server, lines: int = 25) -> str:

@@ -58,7 +58,7 @@ def unregistered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_every_seam_is_there() -> None:
     """
-    This release has everything that the patches need.
+    Every supported release has everything that the patches need.
     """
     assert () == misfits(PATCHES)
 
