@@ -23,3 +23,6 @@ WHEELS = CACHE / "wheels"
 MODELS = CACHE / "models"
 RELEASES = LAB / "releases"
 LOGS = LAB / "logs"
+
+SITE = CHECKOUT / "lab" / "site"
+"""What Python runs first in the processes of a lab server."""

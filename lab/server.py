@@ -20,7 +20,7 @@ from typing import Any
 
 import httpx
 
-from .paths import LOGS, RELEASES
+from .paths import LOGS, RELEASES, SITE
 
 MODEL_NAME = "model"
 # The lease is long, so that blocks which are free early were freed for another reason.
@@ -98,7 +98,7 @@ class Launch:
         """Return the environment of the process."""
         guard = {} if self.guarded else {"VLLM_PLUGINS": ""}
         side_channel = {"VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port())}
-        path = {"PYTHONPATH": str(RELEASES / self.release)}
+        path = {"PYTHONPATH": os.pathsep.join([str(SITE), str(RELEASES / self.release)])}
         return {**os.environ, **_ENVIRONMENT, **side_channel, **guard, **path, **self.environment}
 
 

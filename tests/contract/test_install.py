@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.metadata import entry_points
 from typing import Any
 
 import pytest
@@ -246,6 +247,15 @@ def test_no_reader_imported_the_function_by_value() -> None:
     holders = {m.__name__ for m in list(sys.modules.values()) if name in getattr(m, "__dict__", {})}
 
     assert {home} == holders
+
+
+def test_vllm_finds_the_plugin_by_its_entry_point() -> None:
+    """
+    The name that VLLM_PLUGINS must contain, in the group that vLLM reads.
+    """
+    found = entry_points(group="vllm.general_plugins", name="reuse_guard")
+
+    assert {"vllm_reuse_guard.plugin:register"} == {entry.value for entry in found}
 
 
 LATE = """
