@@ -51,7 +51,7 @@ demo: lab ## Show a real prefill and decode pair with the guard in both
 serve: lab ## Start a guarded pair and leave it running until Ctrl-C
 	@$(VLLM_PYTHON) -m lab.demo --serve
 
-lab: ## Install vLLM's packages and unpack each tested release (4 GB, once)
+lab: ## Install vLLM's packages and unpack each tested release (7 GB in .lab, once per checkout)
 	@$(PYTHON) -m lab.environment lab > /dev/null
 
 clean: ## Remove this checkout's environments and caches (not the downloads)

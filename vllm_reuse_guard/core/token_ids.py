@@ -80,7 +80,7 @@ def _judge_outside_table(ids: list[int], vocabulary: Vocabulary) -> Reject | Ren
     if highest > vocabulary.last:
         return Reject(
             Reason.OUT_OF_VOCABULARY,
-            f"Token id {_show(highest)} is out of vocabulary: the last id of this model is "
+            f"{_named(highest)} is out of vocabulary: the last id of this model is "
             f"{vocabulary.last}. Do prefill and decode run the same model? {_WHAT_TO_DO}",
         )
     return Render(Reason.NO_EMBEDDING)
@@ -118,6 +118,10 @@ def _too_long(count: int, longest: int) -> str:
 
 def _name(kind: type) -> str:
     return _JSON_NAMES.get(kind, f"a Python {kind.__name__}")
+
+
+def _named(item: int) -> str:
+    return f"Token id {item}" if item <= _INT64_MAX else "A token id beyond 64 bits"
 
 
 def _show(item: int) -> str:
