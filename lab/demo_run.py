@@ -22,10 +22,7 @@ from .demo_screen import Screen
 from .models import BuildError, Model, build
 from .pair import Pair
 from .paths import MODELS, RELEASES
-from .server import NIXL, Launch, Server, ServerError, starting, wait_until_healthy
-
-CONTEXT = 1024
-"""The context of both instances in tokens: the one that the conformance cases count with."""
+from .server import CONTEXT, NIXL, Launch, Server, ServerError, starting, wait_until_healthy
 
 _ERROR = re.compile(
     r"^(?:\([^)]*\) )?(?:ERROR \S+ \S+ \[\S+\] )?([\w.]*(?:Error|Exception): .+)", re.MULTILINE

@@ -15,10 +15,7 @@ from vllm_reuse_guard.conformance.values import Subject
 
 from .models import Model, build
 from .paths import MODELS
-from .server import MODEL_NAME, NIXL, Launch, Server
-
-CONTEXT = 1024
-"""The context of every small server, in tokens: a prompt that fills it is quick to run."""
+from .server import CONTEXT, MODEL_NAME, NIXL, Launch, Server
 
 _ALWAYS = MappingProxyType({"VLLM_REUSE_GUARD_PROMPT_TOKEN_IDS_POLICY": "always"})
 _OFF = MappingProxyType({"VLLM_REUSE_GUARD_PROMPT_TOKEN_IDS_POLICY": "off"})

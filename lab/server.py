@@ -23,6 +23,9 @@ import httpx
 from .paths import LOGS, RELEASES, SITE
 
 MODEL_NAME = "model"
+CONTEXT = 1024
+"""The context of every lab server, in tokens: a prompt that fills it is quick to run."""
+
 # The lease is long, so that blocks which are free early were freed for another reason.
 NIXL = (
     "--kv-transfer-config",

@@ -27,10 +27,9 @@ from vllm.renderers import online_renderer, renderer_from_config  # noqa: E402
 
 from lab.models import Model, build  # noqa: E402
 from lab.paths import MODELS  # noqa: E402
+from lab.server import CONTEXT  # noqa: E402
 from vllm_reuse_guard import installer, settings  # noqa: E402
 from vllm_reuse_guard.patches import PATCHES  # noqa: E402
-
-CONTEXT = 1024
 
 for patch in PATCHES:
     importlib.import_module(patch.target)

@@ -17,7 +17,8 @@ from vllm.entrypoints.openai.chat_completion.protocol import (
 from vllm.exceptions import VLLMValidationError
 
 from lab.models import Model
-from tests.contract.conftest import CONTEXT, make_renderer
+from lab.server import CONTEXT
+from tests.contract.conftest import make_renderer
 from vllm_reuse_guard.conformance import Case, Profile, cases
 from vllm_reuse_guard.conformance.runner import Answer, Runner
 from vllm_reuse_guard.conformance.values import Subject
