@@ -19,7 +19,7 @@ from .paths import CHECKOUT
 
 _HEADER = "# SPDX-License-Identifier: Apache-2.0\n"
 _HEADER_WITHIN_LINES = 2  # the first may be "#!"
-_PIN = re.compile(r"\b([A-Za-z][\w.-]*)==(\d[\w.]*)(?:; *(.+))?")
+_PIN = re.compile(r"\b([A-Za-z][\w.-]*)===?(\d[\w.]*)(?:; *(.+))?")
 
 
 def find_headerless(files: Iterable[str]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from textwrap import shorten
 import httpx
 from rich.text import Text
 
-from vllm_reuse_guard.conformance import Case, Expected, cases
+from vllm_reuse_guard.conformance import Case, Expected, Trial, cases, trials
 from vllm_reuse_guard.conformance.runner import Verdict
 
 from . import launches
@@ -80,12 +80,17 @@ def send(decode: Server) -> Iterator[Outcome]:
     with httpx.Client(base_url=decode.url, timeout=_SECONDS_TO_ANSWER) as client:
         runner = launches.runner(decode, client)
         for case in map(cases().__getitem__, BAD_REQUESTS):
-            verdicts = tuple(runner.run(case, stream=stream) for stream in case.streams)
+            verdicts = tuple(runner.run(trial) for trial in _trials(case))
             # A case that holds has been followed by a plain request already.
             serving = all(verdict.holds for verdict in verdicts) or _serves(decode)
             yield Outcome(case, verdicts, serving)
             if not serving:
                 return
+
+
+def _trials(case: Case) -> list[Trial]:
+    first, *_ = tried = trials(case, harmony=False)
+    return [trial for trial in tried if trial.endpoint is first.endpoint]
 
 
 def _serves(server: Server) -> bool:
@@ -104,7 +109,7 @@ def _row(outcome: Outcome) -> tuple[str, Text, Text]:
 def _describe(outcome: Outcome) -> Text:
     for verdict in outcome.verdicts:
         if not verdict.holds:
-            way = "with stream" if verdict.stream else "without stream"
+            way = "with stream" if verdict.trial.stream else "without stream"
             return Text(f"{way}: {verdict.objection}", "bold red")
     answer = outcome.verdicts[-1].answer
     if answer is None:
@@ -112,5 +117,5 @@ def _describe(outcome: Outcome) -> Text:
     first = f"{answer.status} {answer.param or ''}"
     if outcome.case.expect.outcome is Expected.RENDER:
         first = f"{answer.status}, as without ids"
-    words = _REPEATED.sub("", answer.error) if answer.error else f"says {answer.text!r}"
+    words = _REPEATED.sub("", answer.error) if answer.error else f"says {answer.said.text!r}"
     return Text(f"{first}\n{shorten(words, _LONGEST_MESSAGE, placeholder=' ...')}")

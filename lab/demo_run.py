@@ -16,13 +16,13 @@ from pathlib import Path
 import httpx
 from openai import OpenAIError
 
-from . import demo_question
+from . import demo_question, launches
 from .demo_commands import commands
 from .demo_screen import Screen
 from .models import BuildError, Model, build
 from .pair import Pair
 from .paths import MODELS, RELEASES
-from .server import CONTEXT, NIXL, Launch, Server, ServerError, starting, wait_until_healthy
+from .server import NIXL, Launch, Server, ServerError, starting, wait_until_healthy
 
 _ERROR = re.compile(
     r"^(?:\([^)]*\) )?(?:ERROR \S+ \S+ \[\S+\] )?([\w.]*(?:Error|Exception): .+)", re.MULTILINE
@@ -46,7 +46,7 @@ class Plan:
 
     def launches(self, model: Path) -> Iterator[Launch]:
         """Say how to start prefill, then decode."""
-        arguments = ("--max-model-len", str(CONTEXT), *NIXL)
+        arguments = (*launches.arguments(self.release), *NIXL)
         for name, port in zip(("prefill", "decode"), self.ports, strict=True):
             yield Launch(name, self.release, model, arguments, port=port)
 

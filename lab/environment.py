@@ -2,7 +2,7 @@
 """
 Build the environments that tests and the demo run in. Needs only the standard library.
 
-    python3 -m lab.environment {unit,unit-all,lab,lint}
+    python3 -m lab.environment {unit,unit-all,lab,vision,lint}
 
 Prints the interpreter of each environment that was asked for, one a line; what it is doing goes
 to standard error. An environment whose inputs have not changed is left as it is. Downloads are
@@ -43,7 +43,10 @@ WITHOUT_CPU_BUILD = frozenset({"0.33.0"})
 _REQUIREMENTS = CHECKOUT / "requirements"
 _LOG = LOGS / "environment.log"
 _TORCH = "torch.txt"
+_VISION = "lab-vision.txt"
 _FROM_CACHE = ("--no-index", "--no-compile", "--find-links", str(WHEELS))
+# Out of sight of the lab's environment, which would take the CUDA build of torch for its own.
+_VISION_WHEELS = WHEELS / "vision"
 _SECONDS_BETWEEN_SIGNS = 10
 _BEGIN = time.monotonic()
 _NO_NETWORK = re.compile(
@@ -84,6 +87,7 @@ class Environment:
 
 
 LAB_ENVIRONMENT = Environment("venv", LAB_PYTHON, (_TORCH, "lab-cpu.txt"))
+VISION_ENVIRONMENT = Environment("vision", LAB_PYTHON, (_VISION, "lab-cpu.txt"))
 
 
 def unit_environment(version: str) -> Environment:
@@ -102,17 +106,20 @@ def build(environment: Environment) -> Path:
     _run([base, "-m", "venv", environment.folder], f"making {environment.folder}")
     if _TORCH in environment.requirements:
         _install_torch(environment.python)
-    _install(environment.python, [file for file in environment.requirements if file != _TORCH])
+    if _VISION in environment.requirements:
+        _install(environment.python, [_VISION], _VISION_WHEELS)
+    rest = [file for file in environment.requirements if file not in (_TORCH, _VISION)]
+    _install(environment.python, rest)
     (environment.folder / "stamp").write_text(stamp)
     return environment.python
 
 
-def build_lab() -> Path:
-    """Make the environment of real vLLM: packages, the guard, every tested release."""
+def build_lab(environment: Environment = LAB_ENVIRONMENT) -> Path:
+    """Make an environment of real vLLM: packages, the guard, every tested release."""
     machine = f"{platform.system()} {platform.machine()}"
     if machine != "Linux x86_64":
         raise BuildError(f"real vLLM releases are run on Linux x86_64 only, this is {machine}")
-    python = build(LAB_ENVIRONMENT)
+    python = build(environment)
     _install_guard(python)
     for release in TESTED:
         _unpack_release(python, release)
@@ -158,17 +165,17 @@ def _works(python: Path, version: str) -> bool:
     return answer.returncode == 0 and answer.stdout.strip() == version
 
 
-def _install(python: Path, files: Sequence[str]) -> None:
+def _install(python: Path, files: Sequence[str], wheels: Path = WHEELS) -> None:
     what = " ".join(files)
     requirements = ["--no-deps"]
     for file in files:
         requirements += ["-r", str(_REQUIREMENTS / file)]
-    install = ["install", *_FROM_CACHE, *requirements]
+    install = ["install", *_FROM_CACHE, "--find-links", str(wheels), *requirements]
     try:
         # From the cache alone, if it has everything: no package index is asked then.
         _pip(python, install, f"installing {what}")
     except BuildError:
-        _download(python, requirements, what)
+        _download(python, requirements, what, wheels)
         _pip(python, install, f"installing {what}")
 
 
@@ -234,14 +241,14 @@ def _release_wheel(python: Path, name: str, release: str) -> Path:
     return next(WHEELS.glob(pattern))
 
 
-def _download(python: Path, arguments: Sequence[str], what: str) -> None:
+def _download(python: Path, arguments: Sequence[str], what: str, wheels: Path = WHEELS) -> None:
     # Into a folder of its own first: the cache never holds half a wheel.
-    WHEELS.mkdir(parents=True, exist_ok=True)
+    wheels.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=CACHE, prefix=".downloading-") as temporary:
-        options = ["--only-binary", ":all:", "--find-links", str(WHEELS), "--dest", temporary]
+        options = ["--only-binary", ":all:", "--find-links", str(wheels), "--dest", temporary]
         _pip(python, ["download", *options, *arguments], f"downloading {what}")
         for wheel in Path(temporary).iterdir():
-            wheel.replace(WHEELS / wheel.name)
+            wheel.replace(wheels / wheel.name)
 
 
 def _pip(python: Path, arguments: Iterable[str], what: str) -> None:
@@ -327,6 +334,7 @@ _WANTED: dict[str, Callable[[], list[Path]]] = {
     "unit": lambda: [build(unit_environment(_RUNNING))],
     "unit-all": _unit_all,
     "lab": lambda: [build_lab()],
+    "vision": lambda: [build_lab(VISION_ENVIRONMENT)],
     "lint": lambda: [build(Environment("lint", _RUNNING, ("lint.txt",)))],
 }
 

@@ -12,6 +12,7 @@ from transformers import AutoTokenizer
 from vllm_reuse_guard.conformance import Profile
 from vllm_reuse_guard.conformance.runner import Runner
 from vllm_reuse_guard.conformance.values import Subject
+from vllm_reuse_guard.releases import TESTED
 
 from .models import Model, build
 from .paths import MODELS
@@ -38,10 +39,34 @@ def launch(profile: Profile, release: str, model: Model, *, guarded: bool = True
         name=f"{profile.value}-{model.value}" + ("" if guarded else "-plain"),
         release=release,
         model=build(model, MODELS),
-        arguments=("--max-model-len", str(CONTEXT), *(NIXL if profile in _WITH_CONNECTOR else ())),
+        arguments=(*arguments(release), *(NIXL if profile in _WITH_CONNECTOR else ())),
         environment=_ENVIRONMENTS.get(profile, MappingProxyType({})),
         guarded=guarded,
     )
+
+
+def render_launch(profile: Profile, release: str, model: Model) -> Launch:
+    """
+    Say how to start a render server that treats ids as a server of the profile does.
+
+    It has no engine and thus no connector: to use ids it must be told ``always``.
+    """
+    uses_ids = profile in (Profile.CONNECTOR, Profile.POLICY_ALWAYS)
+    return Launch(
+        name=f"render-{profile.value}-{model.value}",
+        release=release,
+        model=build(model, MODELS),
+        arguments=arguments(release),
+        environment=_ALWAYS if uses_ids else _ENVIRONMENTS.get(profile, MappingProxyType({})),
+        subcommand=("launch", "render"),
+    )
+
+
+def arguments(release: str) -> tuple[str, ...]:
+    """Return what every lab server of a release is told: its context, and to have all routes."""
+    # Before 0.30 the routes for token ids and for rendering need no asking.
+    always_there = TESTED.index(release) < TESTED.index("0.30.0")
+    return ("--max-model-len", str(CONTEXT), *(() if always_there else ("--enable-scale-out",)))
 
 
 def runner(server: Server, client: httpx.Client) -> Runner:
@@ -52,11 +77,13 @@ def runner(server: Server, client: httpx.Client) -> Runner:
 def describe(server: Server) -> Subject:
     """Say what the model of a server is like, from the files it was started with."""
     folder = server.launch.model
-    rows: int = json.loads((folder / "config.json").read_text())["vocab_size"]
+    config = json.loads((folder / "config.json").read_text())
+    rows: int = config.get("text_config", config)["vocab_size"]
     known = max(AutoTokenizer.from_pretrained(folder).get_vocab().values())
-    answer = server.chat(messages=_OTHER_CONVERSATION, max_tokens=1, return_token_ids=True)
+    body = {"model": MODEL_NAME, "messages": _OTHER_CONVERSATION}
+    answer = httpx.post(f"{server.url}/v1/chat/completions/render", json=body, timeout=60)
     return Subject(
-        forwarded=answer.raise_for_status().json()["prompt_token_ids"],
+        forwarded=answer.raise_for_status().json()["token_ids"],
         embedding_rows=rows,
         last_known=max(known, rows - 1),
         longest=CONTEXT - 1,

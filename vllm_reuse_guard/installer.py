@@ -13,9 +13,13 @@ from types import ModuleType
 from typing import Any, Protocol, TypeAlias, cast
 
 import wrapt
+from pydantic import BaseModel
+from pydantic_core import core_schema
 
 Undo: TypeAlias = Callable[[], object]
 Check: TypeAlias = Callable[[ModuleType], Iterable[str]]
+
+_SCHEMA_HOOK = "__get_pydantic_core_schema__"
 
 
 class PatchModule(Protocol):
@@ -34,8 +38,8 @@ class Patch:
     applies: yields the name of each seam that the upstream module lacks.
     why: what goes wrong without it. upstream: what vLLM does about it, and since when.
     unchanged: what stays as it is. remove_when: when this patch has done its service.
-    because_of: the module whose import makes the patch needed, if not its own: engine
-        processes import some front-end modules and use nothing of them.
+    only_with: a module without which this one is of no use: engine processes import some
+        front-end modules for their types alone.
     """
 
     module: str
@@ -44,12 +48,12 @@ class Patch:
     upstream: str
     unchanged: str
     remove_when: str
-    because_of: str | None = None
+    only_with: str | None = None
 
     @property
-    def trigger(self) -> str:
-        """The full name of the upstream module whose import calls for the patch."""
-        return f"vllm.{self.because_of or self.module}"
+    def needed_with(self) -> frozenset[str]:
+        """The full names of the upstream modules that call for the patch once all are imported."""
+        return frozenset({self.target} | ({f"vllm.{self.only_with}"} if self.only_with else set()))
 
     @property
     def target(self) -> str:
@@ -111,3 +115,32 @@ def wrap(owner: Any, name: str, wrapper: Callable[..., Any]) -> Undo:
     raw = vars(owner)[name]
     wrapt.wrap_function_wrapper(owner, name, wrapper)
     return partial(setattr, owner, name, raw)
+
+
+def wrap_validation(model: type[BaseModel], validator: Callable[..., Any]) -> Undo:
+    """
+    Run a validator around the validation of a pydantic model that exists already.
+
+    validator: called with the input and the function that validates it.
+    Returns the call that makes the model what it was, object by object.
+    """
+    raw = dict(vars(model))
+
+    def schema(cls: type[BaseModel], source: Any, handler: Any) -> core_schema.CoreSchema:
+        return core_schema.no_info_wrap_validator_function(validator, handler(source))
+
+    with ExitStack() as undo:
+        undo.callback(_restore, model, raw)
+        setattr(model, _SCHEMA_HOOK, classmethod(schema))
+        model.model_rebuild(force=True)
+        return undo.pop_all().close
+
+
+def _restore(model: type[BaseModel], raw: dict[str, Any]) -> None:
+    # A rebuild replaces more than the schema: the signature, and descriptors of old fields.
+    now = dict(vars(model))
+    for name in now.keys() - raw.keys():
+        delattr(model, name)
+    for name, value in raw.items():
+        if now.get(name, raw) is not value:
+            setattr(model, name, value)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("vllm.reuse_guard")
 
 _registered = False
+_said = False
 
 
 def register() -> None:
@@ -51,32 +52,44 @@ def _activate() -> None:
     from .patches import PATCHES
 
     settings.current()
-    imported = [patch for patch in PATCHES if patch.trigger in sys.modules]
-    _guard(imported)
-    for patch in PATCHES:
-        if patch not in imported:
-            wrapt.register_post_import_hook(partial(_guard_late, patch), patch.trigger)
+    awaited = {patch: set(patch.needed_with - sys.modules.keys()) for patch in PATCHES}
+    _guard([patch for patch in PATCHES if not awaited[patch]])
+    for patch, modules in awaited.items():
+        for name in tuple(modules):
+            wrapt.register_post_import_hook(partial(_guard_late, patch, modules), name)
 
 
 def _guard(patches: Sequence[Patch]) -> None:
-    from . import __version__, settings
     from .installer import install, misfits
 
-    if not _fits(misfits(patches)):
-        return
-    install(patches)
-    if patches:
+    if _fits(misfits(patches)):
+        install(patches)
+        _say(patches)
+
+
+def _say(patches: Sequence[Patch]) -> None:
+    global _said
+    from . import __version__, settings
+
+    names = ", ".join(patch.module for patch in patches)
+    if _said:
+        logger.debug("vllm-reuse-guard is active as well: %s", names)
+    elif names:
         # From 0.32 vLLM sets up its log after its plugins. Until then only warnings are seen.
         logger.log(
             logging.INFO if logger.hasHandlers() else logging.WARNING,
             "vllm-reuse-guard %s is active (prompt_token_ids_policy=%s): %s",
             __version__,
             settings.current().prompt_token_ids_policy.value,
-            ", ".join(patch.module for patch in patches),
+            names,
         )
+        _said = True
 
 
-def _guard_late(patch: Patch, _module: ModuleType) -> None:
+def _guard_late(patch: Patch, awaited: set[str], module: ModuleType) -> None:
+    awaited.discard(module.__name__)
+    if awaited:
+        return
     # wrapt forgets a hook that raises: the next import of the module would succeed, unguarded.
     try:
         _guard([patch])

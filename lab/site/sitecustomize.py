@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Lets NIXL's progress thread sleep; Python runs this first in every process of a lab server.
+Two changes to the processes of a lab server; Python runs this first in each of them.
 
-NIXL's Python package tells that thread to poll without a pause, which takes a whole core for
-each server. On two cores a prefill and a decode instance then hardly run: requests wait for
-tens of seconds and leases end. The pause is a setting of NIXL's own; nothing else is changed.
+NIXL's Python package tells its progress thread to poll without a pause, which takes a whole
+core for each server. On two cores a prefill and a decode instance then hardly run: requests
+wait for tens of seconds and leases end. The pause is a setting of NIXL's own.
+
+The engine core says which transfer params it is given, so that a test can look for what must
+not be among them. Nothing else is changed.
 """
 
 from __future__ import annotations
 
+import json
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -27,5 +32,17 @@ def _with_pause(api: ModuleType) -> None:
     api.nixlBind.nixlAgentConfig = Paused
 
 
+def _with_report(core: ModuleType) -> None:
+    def report(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        params = args[0].sampling_params
+        given = ((params and params.extra_args) or {}).get("kv_transfer_params")
+        if isinstance(given, dict):
+            print("engine is given", json.dumps(sorted(given)), file=sys.stderr, flush=True)
+        return wrapped(*args, **kwargs)
+
+    wrapt.wrap_function_wrapper(core.EngineCore, "preprocess_add_request", report)
+
+
 for _package in ("nixl_cu12", "nixl_cu13"):
     wrapt.register_post_import_hook(_with_pause, f"{_package}._api")
+wrapt.register_post_import_hook(_with_report, "vllm.v1.engine.core")

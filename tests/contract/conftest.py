@@ -24,6 +24,7 @@ vllm.platforms.current_platform = CpuPlatform()
 from vllm.config import KVTransferConfig  # noqa: E402
 from vllm.engine.arg_utils import EngineArgs  # noqa: E402
 from vllm.renderers import online_renderer, renderer_from_config  # noqa: E402
+from vllm.v1.engine.input_processor import InputProcessor  # noqa: E402
 
 from lab.models import Model, build  # noqa: E402
 from lab.paths import MODELS  # noqa: E402
@@ -65,6 +66,17 @@ def make_renderer(model: Model, *, connector: bool) -> Any:
         chat_template=None,
         chat_template_content_format="auto",
     )
+
+
+def engine_request(renderer: Any, engine_input: Any, params: Any) -> Any:
+    """Return the EngineCoreRequest that the front end sends for a prompt and its parameters."""
+    processor = _processor(renderer.renderer)
+    return processor.process_inputs("request", engine_input, params, ("generate",))
+
+
+@cache
+def _processor(renderer: Any) -> Any:
+    return InputProcessor(renderer.config, renderer)
 
 
 @cache

@@ -5,26 +5,38 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import httpx
 import pytest
+import vllm
+from vllm.entrypoints.anthropic.protocol import AnthropicMessagesRequest
+from vllm.entrypoints.anthropic.serving import AnthropicServingMessages
+from vllm.entrypoints.cohere.protocol import CohereChatV2Request
+from vllm.entrypoints.cohere.serving import CohereServingChatV2
 from vllm.entrypoints.openai.chat_completion.protocol import (
     BatchChatCompletionRequest,
     ChatCompletionRequest,
 )
+from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 from vllm.exceptions import VLLMValidationError
 
 from lab.models import Model
+from lab.results import Results
 from lab.server import CONTEXT
-from tests.contract.conftest import make_renderer
-from vllm_reuse_guard.conformance import Case, Profile, cases
-from vllm_reuse_guard.conformance.runner import Answer, Runner
+from tests.contract.conftest import engine_request, make_renderer
+from vllm_reuse_guard.conformance import Profile, Trial, cases, trials
+from vllm_reuse_guard.conformance.answers import Answer, Said
+from vllm_reuse_guard.conformance.endpoints import Endpoint
+from vllm_reuse_guard.conformance.runner import Runner
 from vllm_reuse_guard.conformance.values import Subject
 from vllm_reuse_guard.core.outcome import KEY
 
 JSON = "application/json"
+TRANSFER = "kv_transfer_params"
 POLICIES = {
     Profile.POLICY_OFF: "off",
     Profile.POLICY_ALWAYS: "always",
@@ -56,56 +68,130 @@ class InProcess(Runner):
         super().__init__(httpx.Client(), "model", subject)
         self._renderer = renderer
 
-    def ask(self, endpoint: str, body: dict[str, Any]) -> Answer:
+    def ask(self, endpoint: Endpoint, body: dict[str, Any]) -> Answer:
         """Validate and render one body, as the endpoint does."""
-        raw = json.loads(json.dumps(body))
+        raw = json.loads(json.dumps({"model": "model", **body}))
         try:
-            if endpoint.endswith("/batch"):
-                return asyncio.run(self._ask_batch(raw))
-            return asyncio.run(self._ask_chat(ChatCompletionRequest.model_validate(raw)))
+            return asyncio.run(WAYS[endpoint.path](self._renderer, raw))
         except VLLMValidationError as error:
             return Answer(400, JSON, error=str(error), param=error.parameter)
         except Exception as error:
             # Upstream's own refusal: of no interest but for being the same without ids.
             return Answer(500, JSON, error=f"{type(error).__name__}: {error}")
 
-    async def _ask_batch(self, raw: dict[str, Any]) -> Answer:
-        batch = BatchChatCompletionRequest.model_validate(raw)
-        chats = [batch.to_chat_completion_request(chat) for chat in batch.messages]
-        answers = [await self._ask_chat(chat) for chat in chats]
-        return Answer(200, JSON, output=[id_ for answer in answers for id_ in answer.prompt or []])
 
-    async def _ask_chat(self, request: ChatCompletionRequest) -> Answer:
-        try:
-            rendered = await self._renderer.render_chat(request)
-        finally:
-            assert KEY not in (request.kv_transfer_params or {})
-        if not isinstance(rendered, tuple):
-            return Answer(rendered.error.code, JSON, error=rendered.error.message)
-        _, (engine_input,) = rendered
-        ids = engine_input["prompt_token_ids"]
-        return Answer(
-            200, JSON, prompt=ids, output=ids[:1], text=str(engine_input.get("cache_salt"))
-        )
+async def chat(renderer: Any, raw: dict[str, Any]) -> Answer:
+    """/v1/chat/completions."""
+    return await render_chat(renderer, ChatCompletionRequest.model_validate(raw))
+
+
+async def batch(renderer: Any, raw: dict[str, Any]) -> Answer:
+    """/v1/chat/completions/batch."""
+    batch = BatchChatCompletionRequest.model_validate(raw)
+    chats = [batch.to_chat_completion_request(chat) for chat in batch.messages]
+    answers = [await render_chat(renderer, chat) for chat in chats]
+    # Up to 0.30 the engine's parameters are those of one more chat, which nobody renders.
+    copy = batch.to_chat_completion_request(batch.messages[0])
+    assert KEY not in (copy.to_sampling_params(1, {}).extra_args or {}).get(TRANSFER, {})
+    return Answer(200, JSON, Said(output=[i for answer in answers for i in answer.said.prompt]))
+
+
+async def messages(renderer: Any, raw: dict[str, Any]) -> Answer:
+    """/v1/messages."""
+    request = AnthropicMessagesRequest.model_validate(raw)
+    # Before 0.29 nobody outside of the class had a use for it.
+    serving: Any = AnthropicServingMessages
+    convert = getattr(serving, "to_chat_completion_request", None)
+    return await render_chat(
+        renderer, (convert or serving._convert_anthropic_to_openai_request)(request)
+    )
+
+
+async def cohere(renderer: Any, raw: dict[str, Any]) -> Answer:
+    """/cohere/v2/chat."""
+    request = CohereChatV2Request.model_validate(raw)
+    return await render_chat(renderer, CohereServingChatV2._convert_v2_to_chat_completion(request))
+
+
+async def completion(renderer: Any, raw: dict[str, Any]) -> Answer:
+    """/v1/completions."""
+    request = CompletionRequest.model_validate(raw)
+    rendered = await renderer.render_completion(request)
+    return to_engine(renderer, request, rendered)
+
+
+async def response(renderer: Any, raw: dict[str, Any]) -> Answer:
+    """/v1/responses; before 0.30 its serving class renders, which needs an engine."""
+    request = ResponsesRequest.model_validate(raw)
+    rendered = await renderer.render_responses(request)
+    engine_input = getattr(rendered, "engine_input", None)
+    return to_engine(renderer, request, rendered if engine_input is None else [engine_input])
+
+
+async def render_chat(renderer: Any, request: ChatCompletionRequest) -> Answer:
+    """What chats of every API come to."""
+    try:
+        rendered = await renderer.render_chat(request)
+    finally:
+        assert KEY not in (request.kv_transfer_params or {})
+    return to_engine(renderer, request, rendered[1] if isinstance(rendered, tuple) else rendered)
+
+
+def to_engine(renderer: Any, request: Any, rendered: Any) -> Answer:
+    """Make the engine's request, as the front end does, and look for the ids in it."""
+    if not isinstance(rendered, list):
+        return Answer(rendered.error.code, JSON, error=rendered.error.message)
+    (engine_input,) = rendered
+    made = engine_request(renderer, engine_input, request.to_sampling_params(6, {}))
+    params = (made.sampling_params.extra_args or {}).get(TRANSFER, {})
+    assert KEY not in params
+    return Answer(
+        200,
+        JSON,
+        Said(prompt=made.prompt_token_ids, text=str(made.cache_salt), engine_params=params),
+    )
+
+
+WAYS: dict[str, Callable[[Any, dict[str, Any]], Awaitable[Answer]]] = {
+    "/v1/chat/completions": chat,
+    "/invocations": chat,
+    "/v1/chat/completions/batch": batch,
+    "/v1/messages": messages,
+    "/cohere/v2/chat": cohere,
+    "/v1/completions": completion,
+}
+if hasattr(vllm.renderers.online_renderer.OnlineRenderer, "render_responses"):
+    WAYS["/v1/responses"] = response
+
+
+@pytest.fixture(scope="session")
+def results() -> Iterator[Results]:
+    with closing(Results("in process")) as results:
+        yield results
 
 
 @pytest.mark.parametrize(
-    ("case", "model"),
+    ("trial", "model"),
     [
-        pytest.param(case, model, id=f"{model.value}-{case.id}")
+        pytest.param(trial, model, id=f"{model.value}-{profile.value}-{trial.id}")
         for profile, model in RENDERED
         for case in cases().values()
         if case.server is profile
+        for trial in trials(case, harmony=model is Model.TINY_GPT_OSS)
+        if trial.endpoint.path in WAYS and not trial.stream
     ],
 )
 @pytest.mark.usefixtures("guarded")
-def test_case(case: Case, model: Model, policy: Callable[[str], None]) -> None:
+def test_case(trial: Trial, model: Model, policy: Callable[[str], None], results: Results) -> None:
     """
     What reaches the engine is what the case says, and never the key.
     """
-    policy(POLICIES.get(case.server, "connector"))
-    connector = case.server in (Profile.CONNECTOR, Profile.POLICY_OFF)
+    server = trial.case.server
+    policy(POLICIES.get(server, "connector"))
+    connector = server in (Profile.CONNECTOR, Profile.POLICY_OFF)
 
-    verdict = InProcess(make_renderer(model, connector=connector)).run(case, stream=False)
+    verdict = InProcess(make_renderer(model, connector=connector)).run(trial)
 
+    release = vllm.__version__.partition("+")[0]
+    results.enter(trial.endpoint.path, release, holds=verdict.holds)
     assert verdict.objection is None

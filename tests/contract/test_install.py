@@ -49,6 +49,7 @@ def unregistered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The plugin has not been loaded, and what it installs is taken out after the test."""
     undone = []
     monkeypatch.setattr(plugin, "_registered", False)
+    monkeypatch.setattr(plugin, "_said", False)
     monkeypatch.setattr(installer, "install", lambda p: undone.append(install(p)))
     settings.current.cache_clear()
     yield

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_reuse_guard.core.content import MEDIA_KEYS, TEXT_TYPES, is_text_only
+from vllm_reuse_guard.core.content import MEDIA_KEYS, MESSAGE_TYPES, TEXT_TYPES, is_text_only
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 JSON = st.recursive(
@@ -85,6 +85,46 @@ def test_messages_of_every_role_count(role: str) -> None:
     ]
 
     assert not is_text_only(messages, media_keys=MEDIA_KEYS, iterators_are_text=True)
+
+
+@pytest.mark.parametrize("kind", sorted(MESSAGE_TYPES))
+def test_items_that_vllm_makes_text_of_are_text(kind: str) -> None:
+    """
+    The items of a response's input have types of their own; those of text are text.
+    """
+    assert text_only("x", type=kind, output="x")
+
+
+@pytest.mark.parametrize("kind", ["computer_call_output", "input_image", "item_reference", None, 7])
+def test_other_items_are_not_text(kind: Any) -> None:
+    """
+    An item that vLLM makes no text of is not text, whatever it holds.
+    """
+    assert not text_only("x", type=kind)
+
+
+def test_media_beside_the_content_of_a_message_counts() -> None:
+    """
+    A media key of a message itself is media, as in an item that is an image and no more.
+    """
+    assert not text_only("x", image_url="x")
+
+
+def test_output_of_a_tool_can_be_media() -> None:
+    """
+    The output of a tool in a response's input is text or parts, like content.
+    """
+    output = [{"type": "input_image", "image_url": "x"}]
+
+    assert text_only(None, type="function_call_output", output=[{"type": "input_text"}])
+    assert not text_only(None, type="function_call_output", output=output)
+
+
+def test_input_that_is_a_string_is_text() -> None:
+    """
+    The input of a response can be a string.
+    """
+    assert is_text_only("Hello", media_keys=MEDIA_KEYS, iterators_are_text=False)
 
 
 @pytest.mark.parametrize("trusted", [True, False])

@@ -1,81 +1,68 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every conformance case on real servers: HF on two releases, Harmony on one."""
+"""Every conformance case at every endpoint of real servers, release by release."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 
 import httpx
 import pytest
 
-from lab import launches
-from lab.models import Model
-from lab.server import running
-from vllm_reuse_guard.conformance import Case, Profile, cases
-from vllm_reuse_guard.conformance.runner import Runner
+from lab.results import Results
+from tests.live.stage import Played, Stage, played
+from vllm_reuse_guard.conformance import Profile, Trial
+from vllm_reuse_guard.conformance.endpoints import ENDPOINTS
+from vllm_reuse_guard.core.outcome import KEY
 
-SERVERS = [
-    *[
-        (profile, release, Model.TINY_QWEN2_NARROW if narrow else Model.TINY_QWEN2)
-        for release in ("0.27.0", "0.32.0")
-        for profile in Profile
-        for narrow in [profile is Profile.NARROW_EMBEDDING]
-    ],
-    (Profile.CONNECTOR, "0.32.0", Model.TINY_GPT_OSS),
+WITH_ENGINE = [
+    pytest.param(server, id=server.id)
+    for server in played()
+    if server.engine and server.profile is Profile.CONNECTOR
 ]
 
 
-class Stage:
-    """One server at a time, kept while the tests ask for the same one."""
-
-    def __init__(self) -> None:
-        self._on_stage = ExitStack()
-        self._wanted: object = None
-        self._runner: Runner | None = None
-
-    def runner(self, server: tuple[Profile, str, Model]) -> Runner:
-        """Return a runner for this server; starts it unless it is the one on stage."""
-        if self._runner is None or self._wanted != server:
-            self.close()
-            running_server = self._on_stage.enter_context(running(launches.launch(*server)))
-            client = httpx.Client(base_url=running_server.url, timeout=60)
-            self._on_stage.enter_context(client)
-            self._wanted, self._runner = server, launches.runner(running_server, client)
-        return self._runner
-
-    def close(self) -> None:
-        """Stop the server that is on stage."""
-        self._runner = None
-        self._on_stage.close()
+@pytest.fixture(scope="session")
+def results() -> Iterator[Results]:
+    with closing(Results("live")) as results:
+        yield results
 
 
-@pytest.fixture(scope="module")
-def stage() -> Iterator[Stage]:
-    with closing(Stage()) as stage:
-        yield stage
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    metafunc.parametrize(
-        ("server", "case", "stream"),
-        [
-            pytest.param(
-                server,
-                case,
-                stream,
-                id=f"{server[1]}-{server[2].value}-{case.id}{'-stream' if stream else ''}",
-            )
-            for server in SERVERS
-            for case in cases().values()
-            if case.server is server[0]
-            for stream in case.streams
-        ],
-    )
-
-
-def test_case(stage: Stage, server: tuple[Profile, str, Model], case: Case, stream: bool) -> None:
+@pytest.mark.parametrize(
+    ("wanted", "trial"),
+    [
+        pytest.param(server, trial, id=f"{server.id}-{trial.id}")
+        for server in played()
+        for trial in server.trials()
+    ],
+)
+def test_case(stage: Stage, results: Results, wanted: Played, trial: Trial) -> None:
     """
     The server does what the case says, and serves the next request.
     """
-    assert stage.runner(server).run(case, stream=stream).objection is None
+    verdict = stage.runner(wanted).run(trial)
+
+    results.enter(trial.endpoint.path, wanted.release, holds=verdict.holds)
+    assert verdict.objection is None
+
+
+@pytest.mark.parametrize("wanted", [pytest.param(server, id=server.id) for server in played()])
+def test_endpoint_is_there_since_its_release(stage: Stage, wanted: Played) -> None:
+    """
+    The releases and servers that are said to have an endpoint have it, the others do not.
+    """
+    paths = httpx.get(f"{stage.server(wanted).url}/openapi.json", timeout=60).json()["paths"]
+    expected = {endpoint.path for endpoint in wanted.endpoints()}
+
+    assert expected == {endpoint.path for endpoint in ENDPOINTS if endpoint.path in paths}
+
+
+@pytest.mark.parametrize("wanted", WITH_ENGINE)
+def test_engine_is_given_everything_but_the_ids(stage: Stage, wanted: Played) -> None:
+    """
+    Whatever endpoint the requests came by, the key is not among the engine's parameters.
+    """
+    given = stage.server(wanted).engine_was_given()
+
+    assert ["tag"] in given
+    assert not [keys for keys in given if KEY in keys]

@@ -11,7 +11,8 @@ import pytest
 from lab import launches
 from lab.models import Model
 from lab.server import Server, running
-from vllm_reuse_guard.conformance import Profile, cases
+from vllm_reuse_guard.conformance import Profile, Trial, cases
+from vllm_reuse_guard.conformance.endpoints import REFERENCE
 from vllm_reuse_guard.conformance.runner import Runner
 
 SECONDS = 10
@@ -30,11 +31,16 @@ def runner(server: Server) -> Iterator[Runner]:
         yield launches.runner(server, client)
 
 
+def chat(case: str, *, stream: bool = False) -> Trial:
+    """A case, tried as a chat completion."""
+    return Trial(cases()[case], REFERENCE, stream)
+
+
 def test_control_holds(runner: Runner) -> None:
     """
     Plain vLLM does use good ids.
     """
-    assert runner.run(cases()["chat.forwarded-ids-are-used"], stream=False).objection is None
+    assert runner.run(chat("chat.forwarded-ids-are-used")).objection is None
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -54,7 +60,7 @@ def test_case_fails(runner: Runner, case: str, stream: bool) -> None:
     """
     What the guard is for does not hold without it.
     """
-    assert runner.run(cases()[case], stream=stream).objection is not None
+    assert runner.run(chat(case, stream=stream)).objection is not None
 
 
 def test_server_says_nothing_of_a_guard(server: Server) -> None:
@@ -70,7 +76,7 @@ def test_true_hangs_the_server_while_it_says_that_it_is_healthy(
     """
     The last test of this server: after one [true] nothing is answered any more.
     """
-    verdict = runner.run(cases()["chat.a-list-of-true-is-refused"], stream=False)
+    verdict = runner.run(chat("chat.a-list-of-true-is-refused"))
 
     assert verdict.objection is not None
     with pytest.raises(httpx.ReadTimeout):

@@ -8,6 +8,7 @@ A case is what a client sends and what must come of it. The files hold one case 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from importlib.resources import files
@@ -16,6 +17,7 @@ from typing import Any
 import msgspec
 
 from ..core.outcome import Reason
+from .endpoints import Endpoint, Group
 
 
 class Profile(str, Enum):
@@ -59,7 +61,7 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
     id: unique, never changes. rule: the row of the decision. description: present tense.
     body: the JSON body; ``sender`` fills in the model, a question and a short answer.
-    server: the kind of server it speaks about. endpoint: where the body is sent.
+    server: the kind of server it speaks about. at: the endpoints that the body is sent to.
     control: the id of a case that must hold first, else this one proves nothing.
     safe: false if an unguarded server can hang or die of the request.
     """
@@ -70,14 +72,32 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     body: dict[str, Any]
     expect: Expectation
     server: Profile = Profile.CONNECTOR
-    endpoint: str = "/v1/chat/completions"
+    at: Group = Group.CHAT
     control: str | None = None
     safe: bool = True
 
+
+@dataclass(frozen=True)
+class Trial:
+    """One case at one endpoint, as a stream or not."""
+
+    case: Case
+    endpoint: Endpoint
+    stream: bool
+
     @property
-    def streams(self) -> tuple[bool, ...]:
-        """With which values of ``stream`` the case is run; batches do not stream."""
-        return (False,) if self.endpoint.endswith("/batch") else (False, True)
+    def id(self) -> str:
+        """What tells this trial from every other, in a form that a test's name can hold."""
+        return f"{self.case.id}@{self.endpoint.path}{'-stream' if self.stream else ''}"
+
+
+def trials(case: Case, *, harmony: bool) -> list[Trial]:
+    """Return every way to try a case on a server whose model is a Harmony one, or is not."""
+    return [
+        Trial(case, endpoint, stream)
+        for endpoint in case.at.endpoints(harmony=harmony)
+        for stream in ((False, True) if endpoint.streams else (False,))
+    ]
 
 
 @cache

@@ -26,25 +26,48 @@ MEDIA_KEYS = frozenset(
 """Keys that make a part media whatever its ``type`` says: vLLM reads a part that has a
 ``uuid`` by these keys and not by its ``type``."""
 
-_FIELDS = ("content", "reasoning", "reasoning_content")
+MESSAGE_TYPES = frozenset(
+    {
+        "message",
+        "reasoning",
+        "function_call",
+        "function_call_output",
+        "custom_tool_call",
+        "custom_tool_call_output",
+    }
+)
+"""The values of a message's own ``type``, if it has one, that vLLM makes text of. Those of
+/v1/responses have one."""
+
+_FIELDS = ("content", "reasoning", "reasoning_content", "output")
 
 
 def is_text_only(messages: object, *, media_keys: Set[str], iterators_are_text: bool) -> bool:
     """
-    Tell whether the messages of a chat, of whatever role, hold text and nothing else.
+    Tell whether a conversation, of whatever roles, holds text and nothing else.
 
-    messages: the list of messages, each a dict, raw or validated.
+    messages: the messages of a chat or the input of a response, raw or validated: a string,
+        or a list of dicts.
     media_keys: see MEDIA_KEYS; the running vLLM may know more.
     iterators_are_text: what to think of content that is a one-shot iterator (pydantic makes
         one of a list of parts). It is never consumed; say True where the raw body was read.
 
     Never raises, changes nothing.
     """
+    if isinstance(messages, str):
+        return True
     return isinstance(messages, (list, tuple)) and all(
-        isinstance(message, dict)
-        and all(_is_text(message.get(field), media_keys, iterators_are_text) for field in _FIELDS)
-        for message in messages
+        _is_text_message(message, media_keys, iterators_are_text) for message in messages
     )
+
+
+def _is_text_message(message: object, media_keys: Set[str], iterators_are_text: bool) -> bool:
+    if not isinstance(message, dict) or not media_keys.isdisjoint(message):
+        return False
+    kind = message.get("type", "message")
+    if not (isinstance(kind, str) and kind in MESSAGE_TYPES):
+        return False
+    return all(_is_text(message.get(field), media_keys, iterators_are_text) for field in _FIELDS)
 
 
 def _is_text(content: object, media_keys: Set[str], iterators_are_text: bool) -> bool:

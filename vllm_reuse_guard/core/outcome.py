@@ -27,6 +27,8 @@ class Reason(str, Enum):
     NO_EMBEDDING = "no_embedding"
     TOO_LONG = "too_long"
     BATCH = "batch"
+    NOT_A_CHAT = "not_a_chat"
+    HARMONY_RESPONSE = "harmony_response"
     REUSED = "reused"
 
 

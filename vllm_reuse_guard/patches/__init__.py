@@ -42,7 +42,73 @@ PATCHES = (
         "media. From 0.32 a batch with ids is refused.",
         unchanged="What is valid and what is not; the errors of validation.",
         remove_when="Upstream's own validator treats every case of SPEC 2 alike.",
-        because_of="renderers.online_renderer",
+        only_with="renderers.online_renderer",
+    ),
+    Patch(
+        module="entrypoints.openai.responses.protocol",
+        applies=defines(
+            "ResponsesRequest.__pydantic_core_schema__", "ResponsesRequest.to_sampling_params"
+        ),
+        why="Media in the input is dropped beside forwarded ids; for a Harmony model, which "
+        "does not read the ids, they go to the engine and the connector.",
+        upstream="The same in every release.",
+        unchanged="What is valid and what is not; every other engine parameter.",
+        remove_when="Upstream scans the input as it does the messages of a chat, and takes the "
+        "ids out for Harmony too.",
+        only_with="renderers.online_renderer",
+    ),
+    Patch(
+        module="entrypoints.openai.completion.protocol",
+        applies=defines("CompletionRequest.to_sampling_params"),
+        why="Ids beside a completion, which has a prompt of its own, go to the engine and the "
+        "connector.",
+        upstream="The same in every release.",
+        unchanged="Every other engine parameter.",
+        remove_when="Upstream takes the key out of a completion's transfer params.",
+        only_with="renderers.online_renderer",
+    ),
+    Patch(
+        module="entrypoints.scale_out.token_in_token_out.serving",
+        applies=defines("ServingTokens.serve_tokens"),
+        why="Ids beside a prompt that is token ids already go to the engine and the connector, "
+        "by the transfer params or by sampling_params.extra_args.",
+        upstream="By the latter in every release, by the former from 0.29.",
+        unchanged="Everything else in the request.",
+        remove_when="Upstream takes the key out of both.",
+    ),
+    Patch(
+        module="entrypoints.scale_out.render.serving",
+        applies=defines("ServingRender.render_chat_request"),
+        why="/cohere/v2/chat/render answers 500 to what is raised, a refusal included.",
+        upstream="A 400 from 0.32.",
+        unchanged="The other routes that render chats: their 400 is the same as if raised.",
+        remove_when="0.31 is no longer supported.",
+    ),
+    Patch(
+        module="entrypoints.serve.tokenize.protocol",
+        applies=defines("TokenizeChatRequest.__pydantic_core_schema__"),
+        why="Transfer params reach the reader as an extra field, and no validator looks for "
+        "media beside the ids.",
+        upstream="The same in every release.",
+        unchanged="What is valid and what is not; the errors of validation.",
+        remove_when="Upstream scans these messages as it does those of a chat completion.",
+        only_with="renderers.online_renderer",
+    ),
+    Patch(
+        module="entrypoints.anthropic.serving",
+        applies=defines("AnthropicServingMessages.create_messages"),
+        why="/v1/messages answers 500 to what is raised, a refusal included.",
+        upstream="A 400 from 0.28.",
+        unchanged="The answer to every other error.",
+        remove_when="0.27 is no longer supported.",
+    ),
+    Patch(
+        module="entrypoints.cohere.serving",
+        applies=defines("CohereServingChatV2.create_chat_v2"),
+        why="/cohere/v2/chat answers 500 to what is raised, a refusal included.",
+        upstream="A 400 from 0.32.",
+        unchanged="The answer to every other error.",
+        remove_when="0.31 is no longer supported.",
     ),
     Patch(
         module="entrypoints.generate.base.serving",

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -12,11 +11,11 @@ from types import ModuleType
 from typing import Any
 
 from ... import facts
-from ...core.decision import Prompt, decide, forwarded
-from ...core.outcome import KEY, Reject, Render, Reuse
+from ...core.decision import Prompt, decide
+from ...core.outcome import Reject, Render, Reuse
+from ...effects import refusal, say_not_used, take_ids
 from ...installer import Undo, wrap
-
-logger = logging.getLogger("vllm.reuse_guard")
+from ...raw_body import was_scanned
 
 
 @dataclass(frozen=True)
@@ -79,11 +78,7 @@ def read_ids(
     Raises VLLMValidationError, vLLM's 400, when the ids are refused.
     """
     request = args[0]
-    transfer_params = getattr(request, "kv_transfer_params", None)
-    if not isinstance(transfer_params, dict) or KEY not in transfer_params:
-        return None
-    ids = forwarded(transfer_params)
-    del transfer_params[KEY]
+    ids = take_ids(getattr(request, "kv_transfer_params", None))
     if ids is None:
         return None
     rendering = _rendering.get()
@@ -91,17 +86,17 @@ def read_ids(
         ids=ids,
         echo=bool(getattr(request, "echo", False)),
         messages=rendering.messages,
-        scanned=facts.was_scanned(request, ids),
+        scanned=was_scanned(request, ids),
     )
     outcome = decide(prompt, facts.instance(rendering.renderer))
     match outcome:
         case Reuse(reused):
             return reused
         case Render(reason):
-            logger.debug(facts.NOT_USED, reason.value)
+            say_not_used(reason)
             return None
-        case Reject(_, message, parameter):
-            raise facts.bad_request(message, parameter)
+        case Reject():
+            raise refusal(outcome)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from types import ModuleType
 from typing import Any
 
-from .....core.outcome import KEY
+from .....effects import take_ids
 from .....installer import Undo, wrap
 
 
@@ -39,5 +39,4 @@ async def _less_ids(awaitable: Awaitable[Any], request: Any) -> Any:
     try:
         return await awaitable
     finally:
-        if isinstance(request.kv_transfer_params, dict):
-            request.kv_transfer_params.pop(KEY, None)
+        take_ids(request.kv_transfer_params)

@@ -3,55 +3,25 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from types import ModuleType
 from typing import Any
 
-from pydantic import BaseModel
-from pydantic_core import core_schema
-
-from ..... import facts
-from .....core.content import is_text_only
-from .....core.decision import decide_batch, forwarded, without_ids
-from .....core.outcome import Reason, Reject
-from .....installer import Undo, wrap
-
-logger = logging.getLogger("vllm.reuse_guard")
-
-_SCHEMA_HOOK = "__get_pydantic_core_schema__"
+from .....core.decision import decide_batch
+from .....core.outcome import Reject
+from .....effects import refusal, take_ids
+from .....installer import Undo, wrap, wrap_validation
+from .....raw_body import scan
 
 
 def apply(module: ModuleType) -> Undo:
     """Add the reading to chat requests and the refusal to batches; return what undoes that."""
     with ExitStack() as undo:
-        undo.callback(wrap_validation(module.ChatCompletionRequest, scan))
+        undo.callback(wrap_validation(module.ChatCompletionRequest, scan("messages")))
         batch = module.BatchChatCompletionRequest
         undo.callback(wrap(batch, "to_chat_completion_request", to_chat_completion_request))
         return undo.pop_all().close
-
-
-def scan(body: Any, validate: Callable[[Any], Any]) -> Any:
-    """
-    Take the ids out of a raw body with media, then have it validated.
-
-    The raw body is read because validation drops the media keys of some parts and turns
-    some content into one-shot iterators. What was found is noted on the request for the
-    renderer. Raises nothing of its own: the connector would not be told, and a batch file
-    would be given up as a whole.
-    """
-    ids = forwarded(body.get("kv_transfer_params")) if isinstance(body, dict) else None
-    if ids is None:
-        return validate(body)
-    if not is_text_only(
-        body.get("messages"), media_keys=facts.media_keys(), iterators_are_text=False
-    ):
-        logger.debug(facts.NOT_USED, Reason.NON_TEXT_CONTENT.value)
-        return validate(without_ids(body))
-    request = validate(body)
-    facts.note_scanned(request, ids)
-    return request
 
 
 def to_chat_completion_request(
@@ -60,38 +30,10 @@ def to_chat_completion_request(
     """
     Make one chat of a batch; the ids travel in an extra field, not in one of the model's.
 
-    Raises VLLMValidationError, vLLM's 400, when the batch forwards ids.
+    Up to 0.30 the engine's parameters are made of a chat that is not rendered, so that a key
+    of null has to go here. Raises VLLMValidationError, vLLM's 400, when the batch forwards ids.
     """
-    outcome = decide_batch(forwarded(getattr(instance, "kv_transfer_params", None)))
+    outcome = decide_batch(take_ids(getattr(instance, "kv_transfer_params", None)))
     if isinstance(outcome, Reject):
-        raise facts.bad_request(outcome.message, outcome.parameter)
+        raise refusal(outcome)
     return wrapped(*args, **kwargs)
-
-
-def wrap_validation(model: type[BaseModel], validator: Callable[..., Any]) -> Undo:
-    """
-    Run a validator around the validation of a pydantic model that exists already.
-
-    validator: called with the input and the function that validates it.
-    Returns the call that makes the model what it was, object by object.
-    """
-    raw = dict(vars(model))
-
-    def schema(cls: type[BaseModel], source: Any, handler: Any) -> core_schema.CoreSchema:
-        return core_schema.no_info_wrap_validator_function(validator, handler(source))
-
-    with ExitStack() as undo:
-        undo.callback(_restore, model, raw)
-        setattr(model, _SCHEMA_HOOK, classmethod(schema))
-        model.model_rebuild(force=True)
-        return undo.pop_all().close
-
-
-def _restore(model: type[BaseModel], raw: dict[str, Any]) -> None:
-    # A rebuild replaces more than the schema: the signature, and descriptors of old fields.
-    now = dict(vars(model))
-    for name in now.keys() - raw.keys():
-        delattr(model, name)
-    for name, value in raw.items():
-        if now.get(name, raw) is not value:
-            setattr(model, name, value)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The servers that the cases are played on, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import httpx
+
+from lab import launches
+from lab.environment import WITHOUT_CPU_BUILD
+from lab.models import Model
+from lab.server import Launch, Server, running
+from vllm_reuse_guard.conformance import Profile, Trial, cases, trials
+from vllm_reuse_guard.conformance.endpoints import ENDPOINTS, Endpoint, Group
+from vllm_reuse_guard.conformance.runner import Runner
+from vllm_reuse_guard.releases import TESTED
+
+IN_FULL = ("0.27.0", "0.32.0")
+"""The releases on which the cases about chat completions alone are tried live as well."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """One server: what it is like, and whether it has an engine or only renders."""
+
+    profile: Profile
+    release: str
+    model: Model
+    engine: bool = True
+
+    @property
+    def id(self) -> str:
+        """What a test's name begins with."""
+        kind = () if self.engine else ("render",)
+        return "-".join([self.release, self.model.value, *kind, self.profile.value])
+
+    def launch(self) -> Launch:
+        """Say how to start it."""
+        make = launches.launch if self.engine else launches.render_launch
+        return make(self.profile, self.release, self.model)
+
+    def endpoints(self) -> list[Endpoint]:
+        """Return the endpoints that it has."""
+        position = TESTED.index(self.release)
+        return [
+            endpoint
+            for endpoint in ENDPOINTS
+            if TESTED.index(endpoint.since) <= position and (self.engine or not endpoint.engine)
+        ]
+
+    def trials(self) -> Iterator[Trial]:
+        """Yield what is tried on it."""
+        there = self.endpoints()
+        for case in cases().values():
+            wanted = self.release in IN_FULL or case.at is not Group.CHAT
+            if case.server is self.profile and wanted:
+                for trial in trials(case, harmony=self.model is Model.TINY_GPT_OSS):
+                    if trial.endpoint in there:
+                        yield trial
+
+
+def played() -> list[Played]:
+    """Return the servers, each of them once."""
+    servers = []
+    for release in TESTED:
+        if release in IN_FULL:
+            for profile in Profile:
+                narrow = profile is Profile.NARROW_EMBEDDING
+                model = Model.TINY_QWEN2_NARROW if narrow else Model.TINY_QWEN2
+                servers.append(Played(profile, release, model))
+        elif release not in WITHOUT_CPU_BUILD:
+            servers.append(Played(Profile.CONNECTOR, release, Model.TINY_QWEN2))
+    servers.append(Played(Profile.CONNECTOR, "0.32.0", Model.TINY_GPT_OSS))
+    for release in WITHOUT_CPU_BUILD:
+        servers += [
+            Played(profile, release, model, engine=False)
+            for profile, model in (
+                (Profile.CONNECTOR, Model.TINY_QWEN2),
+                (Profile.NO_CONNECTOR, Model.TINY_QWEN2),
+                (Profile.CONNECTOR, Model.TINY_GPT_OSS),
+            )
+        ]
+    return servers
+
+
+class Stage:
+    """One server at a time, kept while the tests ask for the same one."""
+
+    def __init__(self) -> None:
+        self._on_stage = ExitStack()
+        self._wanted: Played | None = None
+        self._server: Server | None = None
+        self._runner: Runner | None = None
+
+    def server(self, wanted: Played) -> Server:
+        """Return the server; starts it unless it is the one on stage."""
+        if self._server is None or self._wanted != wanted:
+            self.close()
+            self._server = self._on_stage.enter_context(running(wanted.launch()))
+            self._wanted = wanted
+        return self._server
+
+    def runner(self, wanted: Played) -> Runner:
+        """Return a runner for the server."""
+        server = self.server(wanted)
+        if self._runner is None:
+            client = self._on_stage.enter_context(httpx.Client(base_url=server.url, timeout=60))
+            self._runner = launches.runner(server, client)
+        return self._runner
+
+    def close(self) -> None:
+        """Stop the server that is on stage."""
+        self._server = self._runner = None
+        self._on_stage.close()
