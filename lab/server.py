@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import secrets
 import signal
 import socket
@@ -130,8 +131,9 @@ class Server:
 
     def engine_was_given(self) -> list[list[str]]:
         """Return the keys of the transfer params of every request that reached its engine."""
-        lines = (line.partition("engine is given ") for line in self.log_text().splitlines())
-        return [json.loads(keys) for _, found, keys in lines if found]
+        # Two processes can write to one line.
+        found = re.findall(r"engine is given (\[.*?\])", self.log_text())
+        return [json.loads(keys) for keys in found]
 
     def metric(self, name: str) -> float:
         """Return the sum of all samples of one metric on ``/metrics``, 0.0 without any."""

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from . import facts
 from .core.content import is_text_only
 from .core.decision import forwarded, without_ids
-from .core.outcome import Reason
+from .core.outcome import KEY, Reason
 from .effects import say_not_used
 
 Scan: TypeAlias = Callable[[Any, Callable[[Any], Any]], Any]
@@ -61,3 +61,13 @@ def was_scanned(request: Any, ids: object) -> bool:
         getattr(request, _SCANNED, None) is ids
         and getattr(request, "previous_response_id", None) is None
     )
+
+
+def hand_on(made_from: Any, request: Any) -> None:
+    """Forward the ids of one request with another that was made from it, read or not."""
+    ids = forwarded(getattr(made_from, "kv_transfer_params", None))
+    if ids is None:
+        return
+    request.kv_transfer_params = {KEY: ids}
+    if was_scanned(made_from, ids):
+        vars(request)[_SCANNED] = ids

@@ -44,12 +44,17 @@ class Played:
 
     def endpoints(self) -> list[Endpoint]:
         """Return the endpoints that it has."""
-        position = TESTED.index(self.release)
+        later = self.later_endpoints()
         return [
             endpoint
             for endpoint in ENDPOINTS
-            if TESTED.index(endpoint.since) <= position and (self.engine or not endpoint.engine)
+            if endpoint not in later and (self.engine or not endpoint.engine)
         ]
+
+    def later_endpoints(self) -> list[Endpoint]:
+        """Return the endpoints that only releases after its own have."""
+        position = TESTED.index(self.release)
+        return [endpoint for endpoint in ENDPOINTS if TESTED.index(endpoint.since) > position]
 
     def trials(self) -> Iterator[Trial]:
         """Yield what is tried on it."""

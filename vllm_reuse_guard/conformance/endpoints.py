@@ -69,7 +69,8 @@ def _renders(endpoint: Endpoint, since: str = "0.27.0") -> Endpoint:
         dialect=RENDERED,
         since=since,
         streams=False,
-        engine=False,
+        # Cohere's route takes its conversion from the serving class.
+        engine=endpoint is _COHERE,
         # The Anthropic route raises, and vLLM's own handler answers; Cohere's translates.
         names_field=endpoint is not _COHERE,
     )

@@ -89,7 +89,7 @@ PATCHES = (
         applies=defines("TokenizeChatRequest.__pydantic_core_schema__"),
         why="Transfer params reach the reader as an extra field, and no validator looks for "
         "media beside the ids.",
-        upstream="The same in every release.",
+        upstream="The same in every release; for Harmony models the field is lost from 0.33.",
         unchanged="What is valid and what is not; the errors of validation.",
         remove_when="Upstream scans these messages as it does those of a chat completion.",
         only_with="renderers.online_renderer",

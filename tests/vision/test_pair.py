@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images through a prefill and a decode instance, whose router forwards ids all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from lab import launches
+from lab.models import Model
+from lab.pair import Pair, running_pair
+from lab.server import Server
+from tests.vision.images import COLOURS, WAYS, chat
+from vllm_reuse_guard.conformance import Profile
+
+
+@pytest.fixture(scope="module", params=["0.27.0", "0.32.0"])
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    launch = launches.launch(Profile.NO_CONNECTOR, request.param, Model.TINY_QWEN2_VL)
+    with running_pair(launch) as pair:
+        yield pair
+
+
+def said(server: Server, **body: Any) -> tuple[str, list[int]]:
+    """Return the text of a chat and the ids of its prompt."""
+    answer = server.chat(**body, return_token_ids=True).raise_for_status().json()
+    return answer["choices"][0]["message"]["content"], answer["prompt_token_ids"]
+
+
+def asks(colour: str) -> dict[str, Any]:
+    """A chat about a picture."""
+    return {**WAYS["image-url"].body(colour), "temperature": 0, "max_tokens": 8}
+
+
+def test_decode_looks_at_the_image(pair: Pair) -> None:
+    """
+    With the ids of prefill beside the image, each colour has the answer of one instance alone.
+    """
+    answers = []
+    for colour in COLOURS:
+        handover = pair.run_prefill(**asks(colour))
+        params = handover.with_ids(handover.ids)
+        answers.append(said(pair.decode, **asks(colour), kv_transfer_params=params))
+
+    assert [said(pair.prefill, **asks(colour)) for colour in COLOURS] == answers
+    assert answers[0][0] != answers[1][0]
+
+
+def test_ids_of_another_chat_do_not_replace_an_image(pair: Pair) -> None:
+    """
+    The image decides, not the ids that came beside it.
+    """
+    text = pair.run_prefill(**chat(), temperature=0)
+    handover = pair.run_prefill(**asks("red"))
+
+    answer = said(pair.decode, **asks("red"), kv_transfer_params=handover.with_ids(text.ids))
+
+    assert said(pair.prefill, **asks("red")) == answer
+
+
+def test_text_is_reused(pair: Pair) -> None:
+    """
+    The same model reuses the ids of a chat without an image.
+    """
+    asked = {**chat(), "temperature": 0, "max_tokens": 8}
+    other = {"messages": [{"role": "user", "content": "Count to three."}]}
+    handover = pair.run_prefill(**asked)
+    params = handover.with_ids(handover.ids)
+
+    answer = said(pair.decode, **{**asked, **other}, kv_transfer_params=params)
+
+    assert said(pair.prefill, **asked) == answer
