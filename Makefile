@@ -13,7 +13,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help lab test test-unit test-unit-all test-contract test-live lint demo serve clean
+.PHONY: help lab test-all fresh-results check-table table test-vision test-unit test-unit-all test-contract test-live lint demo serve clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -39,7 +39,21 @@ test-live: lab ## Tests with real vLLM servers (minutes)
 	@echo "== tests/live"
 	@$(VLLM_PYTHON) -m pytest tests/live $(PYTEST_ARGS)
 
-test: test-unit-all test-contract test-live ## All tests
+test-vision: ## Tests with a real model that takes images (a second environment of 6 GB)
+	@python=$$($(PYTHON) -m lab.environment vision); \
+	echo "== tests/vision"; \
+	PYTHONPATH=$(CURDIR) $$python -m pytest tests/vision $(PYTEST_ARGS)
+
+test-all: fresh-results test-unit-all test-contract test-live test-vision check-table ## All tests
+
+fresh-results:
+	@rm -f $(LAB)/endpoints.json
+
+check-table: ## Fail if docs/features/endpoints.md is not what the last tests found
+	@$(PYTHON) -m lab.results --check
+
+table: ## Put what the last tests found into docs/features/endpoints.md
+	@$(PYTHON) -m lab.results --write
 
 lint: ## All checks of .pre-commit-config.yaml
 	@python=$$($(PYTHON) -m lab.environment lint); \

@@ -3,20 +3,19 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import pytest
 
 from lab import launches
 from lab.models import Model
 from lab.pair import Pair, running_pair
-from lab.server import MODEL_NAME, Server
+from lab.server import Server
 from vllm_reuse_guard import __version__
 from vllm_reuse_guard.conformance import Profile
+from vllm_reuse_guard.conformance.answers import CHAT, Said, read
 from vllm_reuse_guard.core.outcome import PARAMETER
 
 TRANSFERS = "vllm:nixl_bytes_transferred_count"
@@ -26,10 +25,21 @@ BLOCKS_IN_USE = "vllm:kv_cache_usage_perc"
 SECONDS_TO_BE_FREED = 30
 
 
-@pytest.fixture(scope="module", params=["0.27.0", "0.32.0"])
+PAIRS = [
+    pytest.param((release, model), id=f"{release}-{model.value}")
+    for release, model in (
+        ("0.27.0", Model.TINY_QWEN2),
+        ("0.32.0", Model.TINY_QWEN2),
+        # A Harmony model in float32 cannot run before 0.31 without a GPU.
+        ("0.31.0", Model.TINY_GPT_OSS),
+        ("0.32.0", Model.TINY_GPT_OSS),
+    )
+]
+
+
+@pytest.fixture(scope="module", params=PAIRS)
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
-    launch = launches.launch(Profile.NO_CONNECTOR, request.param, Model.TINY_QWEN2)
-    with running_pair(launch) as pair:
+    with running_pair(launches.launch(Profile.NO_CONNECTOR, *request.param)) as pair:
         yield pair
 
 
@@ -39,14 +49,10 @@ def question(topic: str) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": story}], "temperature": 0, "max_tokens": 12}
 
 
-def streamed(server: Server, **body: Any) -> str:
-    """Return the text of a streamed chat."""
-    body = {"model": MODEL_NAME, "stream": True, **body}
-    with httpx.stream("POST", f"{server.url}/v1/chat/completions", json=body, timeout=60) as answer:
-        assert answer.status_code == 200
-        events = [line.removeprefix("data: ") for line in answer.iter_lines() if line]
-    chunks = [json.loads(event) for event in events if event != "[DONE]"]
-    return "".join(c["choices"][0]["delta"].get("content") or "" for c in chunks if c["choices"])
+def said(server: Server, *, stream: bool = False, **body: Any) -> Said:
+    """Return what a chat came to, with the ids of its prompt and its answer."""
+    answer = server.chat(**body, stream=stream, return_token_ids=True)
+    return read(answer.raise_for_status(), CHAT).said
 
 
 def in_use(server: Server) -> float:
@@ -65,16 +71,12 @@ def test_decode_pulls_the_whole_prompt_and_reuses_its_ids(pair: Pair, stream: bo
     before = {name: pair.decode.metric(name) for name in (TRANSFERS, PULLED)}
     params = handover.with_ids(handover.ids)
 
-    if stream:
-        text = streamed(pair.decode, **asked, kv_transfer_params=params)
-    else:
-        answer = pair.decode.chat(**asked, kv_transfer_params=params, return_token_ids=True).json()
-        assert handover.ids == answer["prompt_token_ids"]
-        text = answer["choices"][0]["message"]["content"]
+    answer = said(pair.decode, stream=stream, **asked, kv_transfer_params=params)
 
+    assert handover.ids == answer.prompt
     assert 1 == pair.decode.metric(TRANSFERS) - before[TRANSFERS]
     assert len(handover.ids) == pair.decode.metric(PULLED) - before[PULLED]
-    assert pair.prefill.chat(**asked).json()["choices"][0]["message"]["content"] == text
+    assert said(pair.prefill, stream=stream, **asked) == answer
 
 
 def test_answer_belongs_to_the_ids_and_not_to_the_messages(pair: Pair) -> None:
@@ -84,10 +86,9 @@ def test_answer_belongs_to_the_ids_and_not_to_the_messages(pair: Pair) -> None:
     asked, other = question("wind"), question("calm")
     handover = pair.run_prefill(**asked)
 
-    answer = pair.decode.chat(**other, kv_transfer_params=handover.with_ids(handover.ids)).json()
+    answer = said(pair.decode, **other, kv_transfer_params=handover.with_ids(handover.ids))
 
-    expected = pair.prefill.chat(**asked).json()["choices"][0]["message"]["content"]
-    assert expected == answer["choices"][0]["message"]["content"]
+    assert said(pair.prefill, **asked) == answer
 
 
 @pytest.mark.parametrize(
