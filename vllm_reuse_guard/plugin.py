@@ -70,20 +70,28 @@ def _guard(patches: Sequence[Patch]) -> None:
 def _say(patches: Sequence[Patch]) -> None:
     global _said
     from . import __version__, settings
+    from .patches import PATCHES
 
-    names = ", ".join(patch.module for patch in patches)
+    if not patches:
+        return
     if _said:
-        logger.debug("vllm-reuse-guard is active as well: %s", names)
-    elif names:
-        # From 0.32 vLLM sets up its log after its plugins. Until then only warnings are seen.
-        logger.log(
-            logging.INFO if logger.hasHandlers() else logging.WARNING,
-            "vllm-reuse-guard %s is active (prompt_token_ids_policy=%s): %s",
-            __version__,
-            settings.current().prompt_token_ids_policy.value,
-            names,
-        )
-        _said = True
+        logger.debug("vllm-reuse-guard is active as well: %s", _names(patches))
+        return
+    later = _names([patch for patch in PATCHES if patch not in patches])
+    # From 0.32 vLLM sets up its log after its plugins. Until then only warnings are seen.
+    logger.log(
+        logging.INFO if logger.hasHandlers() else logging.WARNING,
+        "vllm-reuse-guard %s is active (prompt_token_ids_policy=%s): %s%s",
+        __version__,
+        settings.current().prompt_token_ids_policy.value,
+        _names(patches),
+        f"; once they are imported: {later}" if later else "",
+    )
+    _said = True
+
+
+def _names(patches: Sequence[Patch]) -> str:
+    return ", ".join(patch.module for patch in patches)
 
 
 def _guard_late(patch: Patch, awaited: set[str], module: ModuleType) -> None:
