@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial, reduce
 from types import ModuleType
@@ -127,7 +127,13 @@ def wrap_validation(model: type[BaseModel], validator: Callable[..., Any]) -> Un
     raw = dict(vars(model))
 
     def schema(cls: type[BaseModel], source: Any, handler: Any) -> core_schema.CoreSchema:
-        return core_schema.no_info_wrap_validator_function(validator, handler(source))
+        inner = {**handler.resolve_ref_schema(handler(source))}
+        # The wrapped schema goes by the name of the model, or OpenAPI would not know it by that.
+        name = inner.pop("ref", None)
+        # Where a body can be one of several models, an error names the outermost validator.
+        with suppress(KeyError):
+            validator.__name__ = inner["function"]["function"].__name__
+        return core_schema.no_info_wrap_validator_function(validator, inner, ref=name)
 
     with ExitStack() as undo:
         undo.callback(_restore, model, raw)

@@ -13,7 +13,11 @@ from typing import Any
 
 import pytest
 import vllm
+from fastapi import FastAPI
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
+from vllm.entrypoints.serve.tokenize.protocol import TokenizeChatRequest, TokenizeRequest
 
 from vllm_reuse_guard import installer, plugin, settings
 from vllm_reuse_guard.installer import defines, install, misfits
@@ -219,6 +223,47 @@ def test_what_is_no_request_fails_as_before(body: Any) -> None:
         with pytest.raises(Exception, match=r".") as error:
             ChatCompletionRequest.model_validate(body)
         return f"{type(error.value)} {error.value}"
+
+    before = failure()
+    undo = install(PATCHES)
+    after = failure()
+    undo()
+
+    assert before == after
+
+
+@pytest.mark.parametrize("model", [ChatCompletionRequest, ResponsesRequest, TokenizeChatRequest])
+def test_openapi_knows_the_models_by_their_names(model: type[BaseModel]) -> None:
+    """
+    Generators of clients find the same models as before.
+    """
+
+    def reference() -> Any:
+        app = FastAPI()
+
+        async def endpoint(body: Any) -> None: ...
+
+        endpoint.__annotations__["body"] = model
+        app.post("/")(endpoint)
+        return app.openapi()["paths"]["/"]["post"]["requestBody"]
+
+    before = reference()
+    undo = install(PATCHES)
+    after = reference()
+    undo()
+
+    assert before == after
+
+
+def test_error_of_a_union_names_nothing_of_the_guard() -> None:
+    """
+    A body that is neither a chat nor a prompt fails with the words of before.
+    """
+
+    def failure() -> str:
+        with pytest.raises(ValidationError) as error:
+            TypeAdapter(TokenizeRequest).validate_python({"model": "m", "messages": 5})
+        return str(error.value)
 
     before = failure()
     undo = install(PATCHES)

@@ -110,6 +110,22 @@ def test_media_beside_the_content_of_a_message_counts() -> None:
     assert not text_only("x", image_url="x")
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"id": "msg_1"},
+        {"role": "assistant", "content": None, "audio": {"id": "x"}},
+        {"type": "reasoning", "summary": [{"type": "input_image", "image_url": "x"}]},
+    ],
+    ids=repr,
+)
+def test_what_stands_for_something_else_is_not_text(message: dict[str, Any]) -> None:
+    """
+    A reference, an answer that was spoken, a summary with an image.
+    """
+    assert not is_text_only([message], media_keys=MEDIA_KEYS, iterators_are_text=True)
+
+
 def test_output_of_a_tool_can_be_media() -> None:
     """
     The output of a tool in a response's input is text or parts, like content.

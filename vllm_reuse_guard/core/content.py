@@ -36,10 +36,10 @@ MESSAGE_TYPES = frozenset(
         "custom_tool_call_output",
     }
 )
-"""The values of a message's own ``type``, if it has one, that vLLM makes text of. Those of
-/v1/responses have one."""
+"""The values of a message's own ``type`` that vLLM makes text of. Messages of /v1/responses
+can have one; those without have a role."""
 
-_FIELDS = ("content", "reasoning", "reasoning_content", "output")
+_FIELDS = ("content", "reasoning", "reasoning_content", "output", "summary", "audio")
 
 
 def is_text_only(messages: object, *, media_keys: Set[str], iterators_are_text: bool) -> bool:
@@ -63,6 +63,8 @@ def is_text_only(messages: object, *, media_keys: Set[str], iterators_are_text: 
 
 def _is_text_message(message: object, media_keys: Set[str], iterators_are_text: bool) -> bool:
     if not isinstance(message, dict) or not media_keys.isdisjoint(message):
+        return False
+    if "type" not in message and "role" not in message:
         return False
     kind = message.get("type", "message")
     if not (isinstance(kind, str) and kind in MESSAGE_TYPES):
