@@ -18,6 +18,7 @@ from vllm_reuse_guard.core.decision import (
     Instance,
     Policy,
     Prompt,
+    WithoutConnector,
     decide,
     decide_batch,
     forwarded,
@@ -30,10 +31,12 @@ TEXT = [{"role": "user", "content": "Hello"}]
 IMAGE = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
 INSTANCE = Instance(
     policy=Policy.CONNECTOR,
+    without_connector=WithoutConnector.IGNORE,
     has_connector=True,
     vocabulary=Vocabulary(embedding_rows=100, highest_known=90),
     longest=8,
     media_keys=MEDIA_KEYS,
+    placeholders=frozenset(),
 )
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -42,6 +45,7 @@ JSON = st.recursive(
 INSTANCES = st.builds(
     Instance,
     policy=st.sampled_from(Policy),
+    without_connector=st.sampled_from(WithoutConnector),
     has_connector=st.booleans(),
     vocabulary=st.builds(
         Vocabulary,
@@ -50,6 +54,7 @@ INSTANCES = st.builds(
     ),
     longest=st.integers(1, 20),
     media_keys=st.just(MEDIA_KEYS),
+    placeholders=st.frozensets(st.integers(0, 200)),
 )
 
 
@@ -259,3 +264,52 @@ def test_body_without_ids_is_a_copy() -> None:
 
     assert {"model": "m", "kv_transfer_params": {"remote_port": 5}} == without_ids(body)
     assert before == json.dumps(body)
+
+
+@pytest.mark.parametrize("ids", [[1], [True], "x"], ids=repr)
+def test_server_without_connector_can_refuse(ids: Any) -> None:
+    """
+    Set to reject, ids are refused unread, and the message says what to start the server with.
+    """
+    instance = replace(INSTANCE, has_connector=False, without_connector=WithoutConnector.REJECT)
+
+    outcome = decide(prompt(ids), instance)
+
+    assert isinstance(outcome, Reject)
+    assert (Reason.NO_CONNECTOR, PARAMETER) == (outcome.reason, outcome.parameter)
+    assert "--kv-transfer-config" in outcome.message
+    assert "--enable-prompt-token-ids" in outcome.message
+
+
+@pytest.mark.parametrize("policy", [Policy.CONNECTOR, Policy.ALWAYS])
+def test_reject_is_for_servers_without_connector(policy: Policy) -> None:
+    """
+    Where ids may be used the setting says nothing.
+    """
+    instance = replace(
+        INSTANCE,
+        policy=policy,
+        has_connector=policy is Policy.CONNECTOR,
+        without_connector=WithoutConnector.REJECT,
+    )
+
+    assert isinstance(decide(prompt([1]), instance), Reuse)
+
+
+def test_placeholder_of_media_renders() -> None:
+    """
+    Ids with a placeholder would share cached blocks between different images.
+    """
+    instance = replace(INSTANCE, placeholders=frozenset({5}))
+
+    assert Render(Reason.MEDIA_PLACEHOLDER) == decide(prompt([1, 5]), instance)
+    assert isinstance(decide(prompt([1, 6]), instance), Reuse)
+
+
+def test_bad_ids_beside_a_placeholder_are_refused() -> None:
+    """
+    The ids are checked first.
+    """
+    instance = replace(INSTANCE, placeholders=frozenset({5}))
+
+    assert isinstance(decide(prompt([5, True]), instance), Reject)

@@ -9,8 +9,17 @@ from enum import Enum
 from typing import Any
 
 from .content import is_text_only
-from .outcome import KEY, Outcome, Reason, Reject, Render
+from .outcome import KEY, Outcome, Reason, Reject, Render, Reuse
 from .token_ids import Vocabulary, judge
+
+
+class WithoutConnector(str, Enum):
+    """What becomes of ids on a server that has no connector and is not told to use them."""
+
+    IGNORE = "ignore"
+    """They are left aside: routers that always forward ids keep working."""
+    REJECT = "reject"
+    """They are refused: the operator hears of a server that was started without its connector."""
 
 
 class Policy(str, Enum):
@@ -48,13 +57,16 @@ class Instance:
 
     longest: the most prompt tokens that its model's context takes.
     media_keys: the keys that make a content part media, as its parser knows them.
+    placeholders: the ids that stand for media in a prompt; none for a model of text alone.
     """
 
     policy: Policy
+    without_connector: WithoutConnector
     has_connector: bool
     vocabulary: Vocabulary
     longest: int
     media_keys: Set[str]
+    placeholders: Set[int]
 
 
 def decide(prompt: Prompt, instance: Instance) -> Outcome:
@@ -77,8 +89,22 @@ def decide(prompt: Prompt, instance: Instance) -> Outcome:
     ):
         return Render(Reason.NON_TEXT_CONTENT)
     if not instance.has_connector and instance.policy is not Policy.ALWAYS:
+        return _decide_without_connector(instance.without_connector)
+    outcome = judge(prompt.ids, vocabulary=instance.vocabulary, longest=instance.longest)
+    if isinstance(outcome, Reuse) and not instance.placeholders.isdisjoint(outcome.ids):
+        return Render(Reason.MEDIA_PLACEHOLDER)
+    return outcome
+
+
+def _decide_without_connector(setting: WithoutConnector) -> Reject | Render:
+    if setting is WithoutConnector.IGNORE:
         return Render(Reason.NO_CONNECTOR)
-    return judge(prompt.ids, vocabulary=instance.vocabulary, longest=instance.longest)
+    return Reject(
+        Reason.NO_CONNECTOR,
+        f"`kv_transfer_params['{KEY}']` is not used on this server, which has no KV connector. "
+        f"Start it with --kv-transfer-config, or, behind a router that you trust, with "
+        f"--enable-prompt-token-ids; or leave the field out.",
+    )
 
 
 def decide_batch(ids: object) -> Reject | Render:

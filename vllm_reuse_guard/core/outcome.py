@@ -29,7 +29,13 @@ class Reason(str, Enum):
     BATCH = "batch"
     NOT_A_CHAT = "not_a_chat"
     HARMONY_RESPONSE = "harmony_response"
+    MEDIA_PLACEHOLDER = "media_placeholder"
     REUSED = "reused"
+
+    MALFORMED_PARAMS = "malformed_params"
+    MISSING_FIELD = "missing_field"
+    CONTRADICTORY = "contradictory"
+    FORBIDDEN_PEER = "forbidden_peer"
 
 
 @dataclass(frozen=True)
