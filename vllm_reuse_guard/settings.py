@@ -1,19 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of the guard, read once per process from the environment."""
+"""
+The settings of the guard, read once per process from the environment.
+
+A flag of ``vllm serve`` writes its variable: every process that vLLM starts inherits that.
+"""
 
 from __future__ import annotations
 
 import os
 from functools import cache
+from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from .core.decision import Policy
+from .core.decision import Policy, WithoutConnector
+from .core.peers import Peer, parse
 from .errors import SettingsError
 
 PREFIX = "VLLM_REUSE_GUARD_"
+
+FLAGS = (
+    "prompt_token_ids_policy",
+    "enable_prompt_token_ids",
+    "prompt_token_ids_without_connector",
+    "kv_transfer_allowed_peers",
+)
+"""The settings that are flags of ``vllm serve`` too, by their names in Settings."""
+
+
+# Two ways to say the same: a flag of one is above the variable of the other as well.
+_RIVALS = {"prompt_token_ids_policy", "enable_prompt_token_ids"}
+_chosen: set[str] = set()
 
 
 class Settings(BaseSettings):
@@ -23,12 +42,50 @@ class Settings(BaseSettings):
 
     prompt_token_ids_policy: Policy = Field(
         default=Policy.CONNECTOR,
-        description="When forwarded ids may be used: where a KV connector runs, always, or never.",
+        description="When forwarded prompt token ids may be used: where a KV connector runs, "
+        "always, or never (off).",
+    )
+    enable_prompt_token_ids: bool = Field(
+        default=False,
+        description="Short for --prompt-token-ids-policy always: for servers without a KV "
+        "connector behind a router that is trusted.",
+    )
+    prompt_token_ids_without_connector: WithoutConnector = Field(
+        default=WithoutConnector.IGNORE,
+        description="What becomes of forwarded ids on a server without a KV connector: they are "
+        "left aside and the messages are rendered, or the request is refused.",
+    )
+    kv_transfer_allowed_peers: Annotated[tuple[Peer, ...] | None, NoDecode] = Field(
+        default=None,
+        description="The hosts that transfer params may name: host names, *.suffix, addresses or "
+        "CIDR ranges, each with :port or not, separated by spaces or commas. Any host if unset.",
     )
     allow_unsupported: bool = Field(
         default=False,
         description="Start even if this vLLM is unknown to the guard or lacks one of its seams.",
     )
+
+    @field_validator("kv_transfer_allowed_peers", mode="before")
+    @classmethod
+    def _split_peers(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        return tuple(map(parse, value.replace(",", " ").split()))
+
+    @model_validator(mode="after")
+    def _agree(self) -> Settings:
+        named = "prompt_token_ids_policy" in self.model_fields_set
+        if self.enable_prompt_token_ids and named and self.policy is not Policy.ALWAYS:
+            raise ValueError(f"contradicts prompt_token_ids_policy={self.policy.value}")
+        return self
+
+    @property
+    def policy(self) -> Policy:
+        """When forwarded ids may be used, by whichever setting that was said."""
+        named = "prompt_token_ids_policy" in self.model_fields_set
+        if self.enable_prompt_token_ids and not named:
+            return Policy.ALWAYS
+        return self.prompt_token_ids_policy
 
 
 @cache
@@ -39,7 +96,7 @@ def current() -> Settings:
     Raises SettingsError, which names each bad variable and what it may hold.
     """
     if unknown := _unknown_variables():
-        known = ", ".join(sorted(map(_variable, Settings.model_fields)))
+        known = ", ".join(sorted(map(variable, Settings.model_fields)))
         raise SettingsError(tuple(f"{name} is no setting (known: {known})" for name in unknown))
     try:
         return Settings()
@@ -47,15 +104,37 @@ def current() -> Settings:
         raise SettingsError(tuple(map(_explain, error.errors()))) from None
 
 
-def _unknown_variables() -> list[str]:
-    known = set(map(_variable, Settings.model_fields))
-    return [name for name in sorted(os.environ) if name.startswith(PREFIX) and name not in known]
+def choose(field: str, value: str) -> None:
+    """
+    Set a setting for this process and those that it starts, as a flag does: above its variable.
+
+    Raises SettingsError if the value means nothing or contradicts another flag.
+    """
+    _chosen.add(field)
+    os.environ[variable(field)] = value
+    for rival in _RIVALS - _chosen if field in _RIVALS else ():
+        os.environ.pop(variable(rival), None)
+    current.cache_clear()
+    current()
 
 
-def _variable(field: str) -> str:
+def variable(field: str) -> str:
+    """Return the environment variable of a setting."""
     return PREFIX + field.upper()
 
 
+def flag(field: str) -> str:
+    """Return the flag of a setting."""
+    return "--" + field.replace("_", "-")
+
+
+def _unknown_variables() -> list[str]:
+    known = set(map(variable, Settings.model_fields))
+    return [name for name in sorted(os.environ) if name.startswith(PREFIX) and name not in known]
+
+
 def _explain(problem: ErrorDetails) -> str:
-    (field,) = problem["loc"]
-    return f"{_variable(str(field))}={problem['input']}: {problem['msg']}"
+    # A fault of several settings together has no place of its own.
+    (field,) = problem["loc"] or ("enable_prompt_token_ids",)
+    value = os.environ.get(variable(str(field)))
+    return f"{variable(str(field))}={value}: {problem['msg']}"

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Make the settings flags of every command that takes vLLM's engine arguments."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from enum import Enum
+from types import ModuleType
+from typing import Any
+
+from ... import settings
+from ...errors import SettingsError
+from ...installer import Undo, wrap
+
+
+def apply(module: ModuleType) -> Undo:
+    """Wrap what adds the engine's arguments to a parser; return what undoes that."""
+    return wrap(module.EngineArgs, "add_cli_args", add_cli_args)
+
+
+def add_cli_args(
+    wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Add the flags, in a group of their own; a configuration file can have them too."""
+    parser = wrapped(*args, **kwargs)
+    group = parser.add_argument_group(
+        title="vllm-reuse-guard",
+        description="Who may send prompt token ids and KV transfer params, and which.",
+    )
+    for field in settings.FLAGS:
+        group.add_argument(settings.flag(field), action=Choose, **_options(field))
+    return parser
+
+
+class Choose(argparse.Action):
+    """Sets a setting when its flag is read; a value that means nothing ends the parsing."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,  # noqa: ARG002 - argparse passes it by this name
+    ) -> None:
+        """Take the values of one flag: none, one or a list of them."""
+        value = " ".join(values) if isinstance(values, list) and values else values or "true"
+        setattr(namespace, self.dest, value)
+        try:
+            settings.choose(self.dest, value)
+        except SettingsError as error:
+            parser.error(str(error))
+
+
+def _options(field: str) -> dict[str, Any]:
+    info = settings.Settings.model_fields[field]
+    if info.annotation is bool:
+        return {"help": info.description, "nargs": 0}
+    if isinstance(info.default, Enum):
+        values = [member.value for member in type(info.default)]
+        return {"help": f"{info.description} (default: {values[0]})", "choices": values}
+    return {"help": info.description, "nargs": "+", "metavar": "PEER"}
