@@ -20,12 +20,18 @@ from .server import CONTEXT, MODEL_NAME, NIXL, Launch, Server
 
 _ALWAYS = MappingProxyType({"VLLM_REUSE_GUARD_PROMPT_TOKEN_IDS_POLICY": "always"})
 _OFF = MappingProxyType({"VLLM_REUSE_GUARD_PROMPT_TOKEN_IDS_POLICY": "off"})
+_REJECT = MappingProxyType({"VLLM_REUSE_GUARD_PROMPT_TOKEN_IDS_WITHOUT_CONNECTOR": "reject"})
+_PEERS = MappingProxyType({"VLLM_REUSE_GUARD_KV_TRANSFER_ALLOWED_PEERS": "10.0.0.0/8"})
 _ENVIRONMENTS = {
     Profile.POLICY_ALWAYS: _ALWAYS,
     Profile.NARROW_EMBEDDING: _ALWAYS,
     Profile.POLICY_OFF: _OFF,
+    Profile.REJECT: _REJECT,
+    Profile.PEERS: _PEERS,
 }
-_WITH_CONNECTOR = {Profile.CONNECTOR, Profile.POLICY_OFF}
+
+WITH_CONNECTOR = frozenset({Profile.CONNECTOR, Profile.POLICY_OFF, Profile.PEERS, Profile.MEDIA})
+"""The profiles whose servers have a KV connector."""
 
 _OTHER_CONVERSATION = [
     {"role": "system", "content": "You are a ship's cook."},
@@ -39,8 +45,8 @@ def launch(profile: Profile, release: str, model: Model, *, guarded: bool = True
         name=f"{profile.value}-{model.value}" + ("" if guarded else "-plain"),
         release=release,
         model=build(model, MODELS),
-        arguments=(*arguments(release), *(NIXL if profile in _WITH_CONNECTOR else ())),
-        environment=_ENVIRONMENTS.get(profile, MappingProxyType({})),
+        arguments=(*arguments(release), *(NIXL if profile in WITH_CONNECTOR else ())),
+        environment=environment(profile),
         guarded=guarded,
     )
 
@@ -57,9 +63,14 @@ def render_launch(profile: Profile, release: str, model: Model) -> Launch:
         release=release,
         model=build(model, MODELS),
         arguments=arguments(release),
-        environment=_ALWAYS if uses_ids else _ENVIRONMENTS.get(profile, MappingProxyType({})),
+        environment=_ALWAYS if uses_ids else environment(profile),
         subcommand=("launch", "render"),
     )
+
+
+def environment(profile: Profile) -> MappingProxyType[str, str]:
+    """Return the settings of the guard that make a server one of the profile."""
+    return _ENVIRONMENTS.get(profile, MappingProxyType({}))
 
 
 def arguments(release: str) -> tuple[str, ...]:
@@ -87,4 +98,5 @@ def describe(server: Server) -> Subject:
         embedding_rows=rows,
         last_known=max(known, rows - 1),
         longest=CONTEXT - 1,
+        placeholder=config.get("image_token_id"),
     )

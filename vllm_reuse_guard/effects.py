@@ -5,12 +5,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
+from . import __version__, facts, settings
 from .core.decision import forwarded
 from .core.outcome import KEY, Reason, Reject
+from .core.peers import judge_peers
+from .core.transfer_params import FIELD, judge_params, names_remote_blocks
 
 logger = logging.getLogger("vllm.reuse_guard")
+
+
+def say_active(where: str, config: Any) -> None:
+    """Say in the log of a process that it is guarded, and by which settings."""
+    chosen = settings.current()
+    transfer = config.kv_transfer_config
+    peers = chosen.kv_transfer_allowed_peers
+    logger.info(
+        "vllm-reuse-guard %s is active in the %s (prompt_token_ids_policy=%s, KV connector: %s, "
+        "allowed peers: %s)",
+        __version__,
+        where,
+        chosen.policy.value,
+        "none" if transfer is None else transfer.kv_connector,
+        "any" if peers is None else len(peers),
+    )
 
 
 def take_ids(transfer_params: object) -> object:
@@ -32,11 +52,55 @@ def leave_aside(transfer_params: object, reason: Reason) -> None:
 
 
 def say_not_used(reason: Reason) -> None:
-    """Say in the log why the ids of a request are not used; never says which ids."""
+    """
+    Say in the log why the ids of a request are not used; never says which ids.
+
+    A server without a connector says so aloud once: it may have been started wrongly.
+    """
     logger.debug(
         "kv_transfer_params['prompt_token_ids'] is not used (%s): the prompt comes from the rest "
         "of the request",
         reason.value,
+    )
+    if reason is Reason.NO_CONNECTOR:
+        _say_no_connector()
+
+
+@cache
+def _say_no_connector() -> None:
+    logger.info(
+        "A request forwards prompt token ids, but this server has no KV connector, so that they "
+        "are not used. Start it with --kv-transfer-config, or, behind a router that you trust, "
+        "with --enable-prompt-token-ids. This is said once; later requests are logged at debug."
+    )
+
+
+def check_params(params: object, config: Any, *, field: str = FIELD) -> None:
+    """
+    Refuse transfer params that the engine or its connector could not live with.
+
+    params: their value in a request, whatever it is. config: the ``VllmConfig`` of the server.
+    field: where they were. Raises VLLMValidationError, vLLM's 400, which names the field.
+    """
+    if params is None:
+        return
+    outcome = judge_params(params, connectors=facts.connectors(config), field=field)
+    peers = settings.current().kv_transfer_allowed_peers
+    if outcome is None and peers is not None:
+        outcome = judge_peers(params, peers, field=field)
+    if outcome is not None:
+        raise refusal(outcome)
+
+
+def can_be_told(params: object, config: Any) -> bool:
+    """
+    Tell whether the connector may be told that a request with these params was refused.
+
+    It looks for the blocks that the params name, at the host that they name.
+    """
+    peers = settings.current().kv_transfer_allowed_peers
+    return names_remote_blocks(params, connectors=facts.connectors(config)) and (
+        peers is None or judge_peers(params, peers) is None
     )
 
 
@@ -63,3 +127,14 @@ async def answer_refusals(
         return await wrapped(*args, **kwargs)
     except VLLMValidationError as error:
         return instance.create_error_response(error)
+
+
+def will_tell(raw_request: Any) -> None:
+    """Note on a request that upstream tells the connector of it if it is refused from here on."""
+    if raw_request is not None:
+        raw_request.state.reuse_guard_told = True
+
+
+def was_told(raw_request: Any) -> bool:
+    """Tell whether upstream has told the connector of a request, or does not have to."""
+    return bool(getattr(raw_request.state, "reuse_guard_told", False))

@@ -14,7 +14,9 @@ from weakref import WeakKeyDictionary
 from . import settings
 from .core.content import MEDIA_KEYS, TEXT_TYPES
 from .core.decision import Instance
+from .core.placeholders import ids_by_name, tokens_by_name
 from .core.token_ids import Vocabulary
+from .core.transfer_params import Connector
 
 # Where the map of content part parsers is: from 0.33, in 0.32, up to 0.31.
 _PARSER_MAP = "MM_PARSER_MAP"
@@ -23,6 +25,12 @@ _PARSER_MODULES = (
     "vllm.renderers.chat_utils",
     "vllm.entrypoints.chat_utils",
 )
+
+_CONNECTORS = {
+    "NixlConnector": Connector.NIXL_PULL,
+    "NixlPullConnector": Connector.NIXL_PULL,
+    "NixlPushConnector": Connector.NIXL_PUSH,
+}
 
 _instances: WeakKeyDictionary[Any, Instance] = WeakKeyDictionary()
 
@@ -51,17 +59,43 @@ def parser_map_is_there(_module: ModuleType) -> Iterable[str]:
         yield f"{_PARSER_MODULES[-1]}.{_PARSER_MAP}"
 
 
+def connectors(config: Any) -> frozenset[Connector]:
+    """Return what the guard knows of the KV connectors of a ``VllmConfig``, those in others too."""
+    transfer = config.kv_transfer_config
+    if transfer is None or transfer.kv_connector is None:
+        return frozenset()
+    nested = transfer.kv_connector_extra_config.get("connectors") or []
+    names = [transfer.kv_connector, *(inner.get("kv_connector") for inner in nested)]
+    return frozenset(_CONNECTORS.get(name, Connector.OTHER) for name in names)
+
+
 def _describe(online_renderer: Any) -> Instance:
     renderer = online_renderer.renderer
     model = online_renderer.model_config
     # A generating engine wants room for one token of the answer.
     room_for_answer = 1 if model.runner_type == "generate" else 0
+    chosen = settings.current()
     return Instance(
-        policy=settings.current().prompt_token_ids_policy,
+        policy=chosen.policy,
+        without_connector=chosen.prompt_token_ids_without_connector,
         has_connector=renderer.config.kv_transfer_config is not None,
         vocabulary=Vocabulary(model.get_vocab_size(), _highest_known(renderer.tokenizer)),
         longest=model.max_model_len - room_for_answer,
         media_keys=media_keys(),
+        placeholders=_placeholders(renderer, model),
+    )
+
+
+def _placeholders(renderer: Any, model: Any) -> frozenset[int]:
+    if not model.is_multimodal_model:
+        return frozenset()
+    processor = vars(renderer.get_mm_processor().info.get_hf_processor())
+    vocabulary = renderer.tokenizer.get_vocab() if renderer.tokenizer else {}
+    named = (vocabulary.get(token) for token in tokens_by_name(processor))
+    return (
+        ids_by_name(model.hf_config.to_dict())
+        | ids_by_name(processor)
+        | {id_ for id_ in named if id_ is not None}
     )
 
 

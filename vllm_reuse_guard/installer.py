@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial, reduce
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -40,6 +41,7 @@ class Patch:
     unchanged: what stays as it is. remove_when: when this patch has done its service.
     only_with: a module without which this one is of no use: engine processes import some
         front-end modules for their types alone.
+    earlier: where the same names were in earlier releases, if not in ``module``.
     """
 
     module: str
@@ -49,6 +51,7 @@ class Patch:
     unchanged: str
     remove_when: str
     only_with: str | None = None
+    earlier: str | None = None
 
     @property
     def needed_with(self) -> frozenset[str]:
@@ -57,13 +60,20 @@ class Patch:
 
     @property
     def target(self) -> str:
-        """The full name of the upstream module."""
-        return f"vllm.{self.module}"
+        """The full name of the upstream module, the earlier one where there is no other."""
+        moved = self.earlier is not None and not _is_there(self.module)
+        return f"vllm.{self.earlier if moved else self.module}"
 
     def load(self) -> PatchModule:
         """Import our side of the patch."""
         path = f"{__package__}.patches.{self.module}"
         return cast(PatchModule, importlib.import_module(path))
+
+
+def _is_there(module: str) -> bool:
+    # Looked up as a file: finding it by import would import the packages that it is in.
+    (folder,) = sys.modules["vllm"].__path__
+    return Path(folder, *module.split(".")).with_suffix(".py").exists()
 
 
 def defines(*names: str) -> Check:
@@ -114,6 +124,13 @@ def wrap(owner: Any, name: str, wrapper: Callable[..., Any]) -> Undo:
     """
     raw = vars(owner)[name]
     wrapt.wrap_function_wrapper(owner, name, wrapper)
+    return partial(setattr, owner, name, raw)
+
+
+def replace(owner: Any, name: str, value: Any) -> Undo:
+    """Put another object in the place of what a class or module itself defines or imports."""
+    raw = vars(owner)[name]
+    setattr(owner, name, value)
     return partial(setattr, owner, name, raw)
 
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("vllm.reuse_guard")
 
 _registered = False
-_said = False
 
 
 def register() -> None:
@@ -52,66 +51,40 @@ def _activate() -> None:
     from .patches import PATCHES
 
     settings.current()
+    version = _vllm_version()
     awaited = {patch: set(patch.needed_with - sys.modules.keys()) for patch in PATCHES}
-    _guard([patch for patch in PATCHES if not awaited[patch]])
+    _guard(version, [patch for patch in PATCHES if not awaited[patch]])
     for patch, modules in awaited.items():
         for name in tuple(modules):
-            wrapt.register_post_import_hook(partial(_guard_late, patch, modules), name)
+            wrapt.register_post_import_hook(partial(_guard_late, version, patch, modules), name)
 
 
-def _guard(patches: Sequence[Patch]) -> None:
+def _guard(version: str, patches: Sequence[Patch]) -> None:
     from .installer import install, misfits
 
-    if _fits(misfits(patches)):
+    if _fits(version, misfits(patches)):
         install(patches)
-        _say(patches)
+        for patch in patches:
+            logger.debug("vllm-reuse-guard: patched %s", patch.target)
 
 
-def _say(patches: Sequence[Patch]) -> None:
-    global _said
-    from . import __version__, settings
-    from .patches import PATCHES
-
-    if not patches:
-        return
-    if _said:
-        logger.debug("vllm-reuse-guard is active as well: %s", _names(patches))
-        return
-    later = _names([patch for patch in PATCHES if patch not in patches])
-    # From 0.32 vLLM sets up its log after its plugins. Until then only warnings are seen.
-    logger.log(
-        logging.INFO if logger.hasHandlers() else logging.WARNING,
-        "vllm-reuse-guard %s is active (prompt_token_ids_policy=%s): %s%s",
-        __version__,
-        settings.current().prompt_token_ids_policy.value,
-        _names(patches),
-        f"; once they are imported: {later}" if later else "",
-    )
-    _said = True
-
-
-def _names(patches: Sequence[Patch]) -> str:
-    return ", ".join(patch.module for patch in patches)
-
-
-def _guard_late(patch: Patch, awaited: set[str], module: ModuleType) -> None:
+def _guard_late(version: str, patch: Patch, awaited: set[str], module: ModuleType) -> None:
     awaited.discard(module.__name__)
     if awaited:
         return
     # wrapt forgets a hook that raises: the next import of the module would succeed, unguarded.
     try:
-        _guard([patch])
+        _guard(version, [patch])
     except BaseException as error:
         print(error, file=sys.stderr, flush=True)
         os._exit(1)
 
 
-def _fits(missing_seams: Sequence[str]) -> bool:
+def _fits(version: str, missing_seams: Sequence[str]) -> bool:
     from . import settings
     from .errors import OVERRIDE, MisfitError
     from .releases import TESTED, is_tested
 
-    version = _vllm_version()
     faults = [f"{seam} is missing" for seam in missing_seams]
     if not is_tested(version):
         faults.append(f"this release is not among those it is tested on ({', '.join(TESTED)})")

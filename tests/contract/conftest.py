@@ -26,10 +26,12 @@ from vllm.engine.arg_utils import EngineArgs  # noqa: E402
 from vllm.renderers import online_renderer, renderer_from_config  # noqa: E402
 from vllm.v1.engine.input_processor import InputProcessor  # noqa: E402
 
+from lab import launches  # noqa: E402
 from lab.models import Model, build  # noqa: E402
 from lab.paths import MODELS  # noqa: E402
 from lab.server import CONTEXT  # noqa: E402
 from vllm_reuse_guard import installer, settings  # noqa: E402
+from vllm_reuse_guard.conformance import Profile  # noqa: E402
 from vllm_reuse_guard.patches import PATCHES  # noqa: E402
 
 for patch in PATCHES:
@@ -45,13 +47,15 @@ def guarded() -> Iterator[None]:
 
 
 @pytest.fixture
-def policy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Sets the policy for the test."""
+def settings_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Profile], None]]:
+    """Sets the settings of a profile for the test."""
 
-    def choose(value: str) -> None:
-        monkeypatch.setenv("VLLM_REUSE_GUARD_PROMPT_TOKEN_IDS_POLICY", value)
+    def choose(profile: Profile) -> None:
+        for name, value in launches.environment(profile).items():
+            monkeypatch.setenv(name, value)
         settings.current.cache_clear()
 
+    settings.current.cache_clear()
     yield choose
     settings.current.cache_clear()
 

@@ -19,10 +19,13 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 from vllm.entrypoints.serve.tokenize.protocol import TokenizeChatRequest, TokenizeRequest
 
-from vllm_reuse_guard import installer, plugin, settings
+from lab.models import Model
+from tests.contract.conftest import make_renderer
+from vllm_reuse_guard import __version__, installer, plugin, settings
 from vllm_reuse_guard.installer import defines, install, misfits
 from vllm_reuse_guard.patches import PATCHES
 
+RENDERER = "vllm.renderers.online_renderer"
 OVERRIDE = "VLLM_REUSE_GUARD_ALLOW_UNSUPPORTED"
 
 
@@ -53,7 +56,6 @@ def unregistered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The plugin has not been loaded, and what it installs is taken out after the test."""
     undone = []
     monkeypatch.setattr(plugin, "_registered", False)
-    monkeypatch.setattr(plugin, "_said", False)
     monkeypatch.setattr(installer, "install", lambda p: undone.append(install(p)))
     settings.current.cache_clear()
     yield
@@ -115,22 +117,24 @@ def test_loading_twice_patches_once() -> None:
     assert set() == differences(first)
 
 
-@pytest.mark.usefixtures("unregistered")
-def test_start_is_one_line(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("guarded")
+@pytest.mark.parametrize("connector", [False, True])
+def test_server_says_that_it_is_guarded(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, connector: bool
 ) -> None:
     """
-    One line says which release of the guard is active, by which policy, and where.
+    One line when a server's renderer is made: which guard, where, and by which settings.
     """
-    vllm_logger = logging.getLogger("vllm")
-    monkeypatch.setattr(vllm_logger, "level", logging.INFO)
-    monkeypatch.setattr(vllm_logger, "propagate", True)
-    plugin.logger.manager._clear_cache()
-    plugin.register()
+    make_renderer(Model.TINY_QWEN2, connector=connector)
+    # Only now: the first use of some parts of vLLM sets its log up anew.
+    monkeypatch.setattr(logging.getLogger("vllm"), "propagate", True)
+    with caplog.at_level(logging.INFO, logger="vllm.reuse_guard"):
+        make_renderer(Model.TINY_QWEN2, connector=connector)
 
     (line,) = {r.getMessage() for r in caplog.records if "reuse-guard" in r.getMessage()}
-    assert "is active (prompt_token_ids_policy=connector)" in line
-    assert all(patch.module in line for patch in PATCHES)
+    assert f"vllm-reuse-guard {__version__} is active in the API server" in line
+    assert "prompt_token_ids_policy=connector" in line
+    assert f"KV connector: {'NixlConnector' if connector else 'none'}" in line
 
 
 @pytest.mark.usefixtures("unregistered")
@@ -138,7 +142,7 @@ def test_missing_seam_refuses_the_start(monkeypatch: pytest.MonkeyPatch) -> None
     """
     A seam that is gone stops the start and changes nothing; the line names seam and override.
     """
-    target = PATCHES[0].target
+    target = RENDERER
     monkeypatch.delattr(sys.modules[target], "_reused_prompt_token_ids")
     before = slots()
 
@@ -158,7 +162,7 @@ def test_override_starts_without_the_guard(
     """
     Overridden, the server starts with nothing patched and says so.
     """
-    monkeypatch.delattr(sys.modules[PATCHES[0].target], "_reused_prompt_token_ids")
+    monkeypatch.delattr(sys.modules[RENDERER], "_reused_prompt_token_ids")
     monkeypatch.setenv(OVERRIDE, "1")
     before = slots()
     monkeypatch.setattr(logging.getLogger("vllm"), "propagate", True)
@@ -277,7 +281,7 @@ def test_inherited_name_is_no_seam() -> None:
     """
     What a class merely inherits is not its own: a patch of it would act elsewhere too.
     """
-    module = sys.modules[PATCHES[1].target]
+    module = sys.modules[ChatCompletionRequest.__module__]
 
     (missing,) = defines("ChatCompletionRequest.model_dump_json")(module)
 
@@ -288,7 +292,7 @@ def test_no_reader_imported_the_function_by_value() -> None:
     """
     Everybody looks the reader up when calling it, so that replacing it is enough.
     """
-    name, home = "_reused_prompt_token_ids", PATCHES[0].target
+    name, home = "_reused_prompt_token_ids", RENDERER
 
     holders = {m.__name__ for m in list(sys.modules.values()) if name in getattr(m, "__dict__", {})}
 
@@ -317,7 +321,10 @@ plugin.register()
 import vllm.renderers.online_renderer as module
 print(hasattr(module._reused_prompt_token_ids, "__wrapped__"))
 """
-SPOIL = "object.__setattr__(PATCHES[0], 'applies', lambda module: ['a seam'])"
+SPOIL = """
+(patch,) = [patch for patch in PATCHES if patch.module == "renderers.online_renderer"]
+object.__setattr__(patch, "applies", lambda module: ["a seam"])
+"""
 
 
 @pytest.mark.parametrize(("spoil", "status"), [("", 0), (SPOIL, 1)], ids=["fits", "misfits"])

@@ -150,7 +150,10 @@ def test_notice_of_an_early_refusal_carries_no_ids() -> None:
 
     serving = SimpleNamespace(
         has_kv_connector=True,
-        engine_client=SimpleNamespace(notify_kv_transfer_request_rejected=notify),
+        engine_client=SimpleNamespace(
+            notify_kv_transfer_request_rejected=notify,
+            vllm_config=SimpleNamespace(kv_transfer_config=None),
+        ),
         _get_data_parallel_rank=lambda _: None,
     )
     params = {"do_remote_prefill": True, "remote_port": 1, "prompt_token_ids": [True]}

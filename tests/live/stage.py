@@ -75,7 +75,9 @@ def played() -> list[Played]:
             for profile in Profile:
                 narrow = profile is Profile.NARROW_EMBEDDING
                 model = Model.TINY_QWEN2_NARROW if narrow else Model.TINY_QWEN2
-                servers.append(Played(profile, release, model))
+                # The model that takes images has an environment of its own: tests/vision.
+                if profile is not Profile.MEDIA:
+                    servers.append(Played(profile, release, model))
         elif release not in WITHOUT_CPU_BUILD:
             servers.append(Played(Profile.CONNECTOR, release, Model.TINY_QWEN2))
     servers.append(Played(Profile.CONNECTOR, "0.32.0", Model.TINY_GPT_OSS))

@@ -7,12 +7,13 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 
 from lab import launches
 from lab.models import Model
 from lab.pair import Pair, running_pair
-from lab.server import Server
+from lab.server import MODEL_NAME, Server
 from vllm_reuse_guard import __version__
 from vllm_reuse_guard.conformance import Profile
 from vllm_reuse_guard.conformance.answers import CHAT, Said, read
@@ -106,19 +107,63 @@ def test_refusal_frees_the_blocks_of_prefill_at_once(pair: Pair, ids: Any, strea
 
     assert (400, PARAMETER) == (refused.status_code, refused.json()["error"]["param"])
     assert held > 0
-    deadline = time.monotonic() + SECONDS_TO_BE_FREED
-    while in_use(pair.prefill) > 0 and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert in_use(pair.prefill) == 0
-    assert pair.prefill.metric(EXPIRED) == 0
+    wait_until_freed(pair.prefill)
 
 
-def test_only_the_front_end_says_that_it_is_guarded(pair: Pair) -> None:
+REFUSED = {
+    "invalid-body": ("/v1/chat/completions", {"messages": 5}),
+    "unknown-tool": (
+        "/v1/chat/completions",
+        {"messages": [], "tool_choice": {"type": "function", "function": {"name": "x"}}},
+    ),
+    "invalid-response": ("/v1/responses", {"input": "x", "temperature": "hot"}),
+    "invalid-message": ("/v1/messages", {"messages": "x"}),
+    "invalid-completion": ("/v1/completions", {"prompt": "x", "max_tokens": "x"}),
+    "batch": ("/v1/chat/completions/batch", {"messages": [[{"role": "user", "content": "x"}]]}),
+    "generate": ("/inference/v1/generate", {"token_ids": [5], "sampling_params": {"n": 10**4}}),
+}
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+def test_every_refusal_frees_the_blocks_of_prefill(pair: Pair, refused: str) -> None:
     """
-    One line in the process that serves, none in engine and worker, which have no patch.
+    Whatever refuses the request, validation included, prefill is told at once.
+    """
+    handover = pair.run_prefill(**question(f"feast {refused}"))
+    held = in_use(pair.prefill)
+    path, body = REFUSED[refused]
+    # Ids, too, that a batch is refused for; the others are refused for something else.
+    params = handover.with_ids(handover.ids)
+
+    answer = httpx.post(
+        f"{pair.decode.url}{path}",
+        json={"model": MODEL_NAME, **body, "kv_transfer_params": params},
+        timeout=60,
+    )
+
+    assert 400 <= answer.status_code < 500, answer.text
+    assert held > 0
+    wait_until_freed(pair.prefill)
+
+
+def wait_until_freed(prefill: Server) -> None:
+    """Wait until prefill has no block in use; fail if it takes long or a lease ended."""
+    deadline = time.monotonic() + SECONDS_TO_BE_FREED
+    while in_use(prefill) > 0 and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert in_use(prefill) == 0
+    assert prefill.metric(EXPIRED) == 0
+
+
+def test_front_end_and_engine_core_say_that_they_are_guarded(pair: Pair) -> None:
+    """
+    One line in the process that serves, one in the engine core, none in the worker.
     """
     for server in (pair.prefill, pair.decode):
-        (line,) = [line for line in server.log_text().splitlines() if " is active (" in line]
-        assert f"vllm-reuse-guard {__version__} is active" in line
-        assert "EngineCore" not in line
-        assert "Worker" not in line
+        lines = [line for line in server.log_text().splitlines() if " is active in the " in line]
+        assert 2 == len(lines)
+        for where in ("API server", "engine core"):
+            (line,) = [line for line in lines if f"is active in the {where} (" in line]
+            assert f"vllm-reuse-guard {__version__}" in line
+            assert "KV connector: NixlConnector" in line
+            assert "Worker" not in line

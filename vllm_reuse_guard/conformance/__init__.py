@@ -31,6 +31,12 @@ class Profile(str, Enum):
     """A server with a KV connector that is told never to use forwarded ids."""
     POLICY_ALWAYS = "policy_always"
     """A server without a KV connector that is told to use forwarded ids all the same."""
+    REJECT = "reject"
+    """A server without a KV connector that is told to refuse ids."""
+    PEERS = "peers"
+    """A server with a KV connector that may dial hosts of 10.0.0.0/8 only."""
+    MEDIA = "media"
+    """A server with a KV connector and the default settings, whose model takes images."""
     NARROW_EMBEDDING = "narrow_embedding"
     """POLICY_ALWAYS with a model whose tokenizer knows ids that have no embedding row."""
 

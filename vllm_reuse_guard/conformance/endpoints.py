@@ -126,6 +126,10 @@ class Group(str, Enum):
     """/inference/v1/generate alone."""
     BATCH = "batch"
     """Several conversations at once."""
+    ENGINE = "engine"
+    """Those that give the engine the transfer params of a request."""
+    XARGS = "xargs"
+    """Those that take engine parameters of a client's own as ``vllm_xargs``."""
     HARMONY_RESPONSES = "harmony_responses"
     """Those that take the ``input`` of a response, on a Harmony model, which renders it always."""
 
@@ -142,6 +146,8 @@ class Group(str, Enum):
             Group.PROMPTS: _OF_PROMPTS,
             Group.GENERATE: (_OF_PROMPTS[-1],),
             Group.BATCH: _OF_BATCHES,
+            Group.ENGINE: tuple(one for one in ENDPOINTS if one.engine and one.dialect != RENDERED),
+            Group.XARGS: (_CHAT, _RESPONSES, _COMPLETIONS),
             Group.HARMONY_RESPONSES: _OF_RESPONSES if harmony else (),
         }[self]
 

@@ -22,12 +22,14 @@ class Subject:
     forwarded: ids that its prefill would forward, of a conversation that no case holds.
     embedding_rows: rows of the embedding table. last_known: the last id of model and
     tokenizer together. longest: the most prompt tokens that the context takes.
+    placeholder: the id that stands for an image, None for a model of text alone.
     """
 
     forwarded: list[int]
     embedding_rows: int
     last_known: int
     longest: int
+    placeholder: int | None = None
 
 
 def resolve(value: Any, subject: Subject) -> Any:
@@ -64,4 +66,6 @@ def references(subject: Subject) -> Mapping[str, Any]:
         "huge": 10**_DIGITS,
         "hugely_negative": -(10**_DIGITS),
         "nested": nested,
+        "surrogate": "\ud800",
+        "placeholder": subject.placeholder,
     }

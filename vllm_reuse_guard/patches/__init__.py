@@ -14,10 +14,19 @@ from ..installer import Patch, both, defines
 
 PATCHES = (
     Patch(
+        module="engine.arg_utils",
+        applies=defines("EngineArgs.add_cli_args"),
+        why="An operator chooses settings as flags, in a configuration file or as variables.",
+        upstream="No such settings.",
+        unchanged="Every other flag.",
+        remove_when="Upstream has flags of its own for what the settings say.",
+    ),
+    Patch(
         module="renderers.online_renderer",
         applies=both(
             defines(
                 "_reused_prompt_token_ids",
+                "OnlineRenderer.__init__",
                 "OnlineRenderer.preprocess_chat",
                 "OnlineRenderer._make_request_with_harmony",
             ),
@@ -113,10 +122,58 @@ PATCHES = (
     Patch(
         module="entrypoints.generate.base.serving",
         applies=defines("GenerateBaseServing._with_kv_transfer_rejection_cleanup"),
-        why="A request that fails before it is rendered, say for its model, sends its ids to "
-        "the engine core and the connector with the notice of its refusal.",
+        why="Transfer params that lack a field or have one of a wrong type kill or hang the "
+        "engine. The notice of a request that fails before it is rendered carries its ids.",
+        upstream="No check in any release.",
+        unchanged="When a notice is sent, and everything in it but the ids.",
+        remove_when="Upstream checks transfer params per connector, and its notice names the "
+        "remote blocks and nothing else.",
+    ),
+    Patch(
+        module="entrypoints.openai.chat_completion.batch_serving",
+        applies=defines("OpenAIServingChatBatch.create_batch_chat_completion"),
+        why="A batch is served outside of the cleanup: prefill keeps the blocks of a refused one "
+        "until their lease ends, and nobody looks at its transfer params.",
         upstream="The same in every release.",
-        unchanged="When a notice is sent, and everything else in it.",
-        remove_when="Upstream's notice names the remote blocks and nothing else.",
+        unchanged="A batch without transfer params.",
+        remove_when="Upstream serves batches inside its cleanup.",
+    ),
+    Patch(
+        module="entrypoints.serve.exception_handling.register",
+        applies=defines("validation_exception_handler", "vllm_error_handler", "exception_handler"),
+        why="A body that is not valid, beside valid transfer params, is refused without a word "
+        "to the connector: prefill keeps its blocks until their lease ends.",
+        upstream="The same in every release.",
+        unchanged="The answer.",
+        remove_when="Upstream tells the connector of every refused request.",
+        earlier="entrypoints.openai.api_server",
+    ),
+    Patch(
+        module="v1.engine.async_llm",
+        applies=defines("AsyncLLM.notify_kv_transfer_request_rejected"),
+        why="The notice of a refused request kills the engine if its transfer params name no "
+        "remote blocks.",
+        upstream="The same in every release.",
+        unchanged="The notice for params that name remote blocks.",
+        remove_when="The connectors can be told of a request that names no blocks.",
+    ),
+    Patch(
+        module="v1.engine.core",
+        applies=defines(
+            "MsgpackDecoder",
+            "EngineCoreRequest",
+            "EngineCoreRequestType",
+            "EngineCore.preprocess_add_request",
+            "EngineCoreProc._handle_request_preproc_error",
+            "EngineCoreProc.process_input_sockets",
+            "EngineCoreProc.process_output_sockets",
+        ),
+        why="A frame that cannot be decoded ends the thread that takes requests in: every later "
+        "request hangs while /health says 200. Front ends that are not vLLM's own in Python "
+        "check no transfer params.",
+        upstream="The same in every release.",
+        unchanged="Every request that can be decoded and served.",
+        remove_when="Upstream decodes inside the handling of errors, and checks transfer params "
+        "in the engine core.",
     ),
 )

@@ -13,7 +13,7 @@ from typing import Any
 from ... import facts
 from ...core.decision import Prompt, decide
 from ...core.outcome import Reject, Render, Reuse
-from ...effects import refusal, say_not_used, take_ids
+from ...effects import refusal, say_active, say_not_used, take_ids
 from ...installer import Undo, wrap
 from ...raw_body import was_scanned
 
@@ -35,10 +35,24 @@ def apply(module: ModuleType) -> Undo:
     """Replace the reader, and tell it for whom it reads; return what undoes that."""
     renderer = module.OnlineRenderer
     with ExitStack() as undo:
+        undo.callback(wrap(renderer, "__init__", init))
         undo.callback(wrap(renderer, "preprocess_chat", preprocess_chat))
         undo.callback(wrap(renderer, "_make_request_with_harmony", make_request_with_harmony))
         undo.callback(wrap(module, "_reused_prompt_token_ids", read_ids))
         return undo.pop_all().close
+
+
+def init(
+    wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """
+    Make the renderer of a server, and say that the server is guarded.
+
+    What a decision needs to know is worked out now: a fault stops the start, not a request.
+    """
+    wrapped(*args, **kwargs)
+    facts.instance(instance)
+    say_active("API server", instance.renderer.config)
 
 
 async def preprocess_chat(

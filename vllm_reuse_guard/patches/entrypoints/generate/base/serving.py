@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep forwarded ids out of the notice that tells the connector of a refused request."""
+"""Refuse bad transfer params where the connector is told of refusals; keep ids out of that."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from types import ModuleType
 from typing import Any
 
-from .....effects import take_ids
+from .....core.transfer_params import FIELD
+from .....effects import check_params, take_ids, will_tell
 from .....installer import Undo, wrap
 
 
@@ -24,19 +25,33 @@ def with_kv_transfer_rejection_cleanup(
     wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """
-    Take the ids out of the transfer params before the cleanup sends those to the connector.
+    Serve a request; upstream tells the connector if that fails.
 
-    The renderer has done so already unless the request failed earlier, say for its model.
+    The ids go from the transfer params before the connector is told. The renderer has taken
+    them already unless the request failed earlier, say for its model.
     """
 
-    def cleanup(awaitable: Awaitable[Any], request: Any, *rest: Any, **more: Any) -> Any:
-        return wrapped(_less_ids(awaitable, request), request, *rest, **more)
+    def cleanup(serving: Coroutine[Any, Any, Any], request: Any, raw_request: Any) -> Any:
+        will_tell(raw_request)
+        return wrapped(_guarded(serving, request, instance), request, raw_request)
 
     return cleanup(*args, **kwargs)
 
 
-async def _less_ids(awaitable: Awaitable[Any], request: Any) -> Any:
+async def _guarded(serving: Coroutine[Any, Any, Any], request: Any, instance: Any) -> Any:
     try:
-        return await awaitable
+        try:
+            _check(request, instance.engine_client.vllm_config)
+        except BaseException:
+            serving.close()
+            raise
+        return await serving
     finally:
         take_ids(request.kv_transfer_params)
+
+
+def _check(request: Any, config: Any) -> None:
+    check_params(request.kv_transfer_params, config)
+    # Engine parameters of the client's own, in which transfer params are not foreseen.
+    xargs = getattr(request, "vllm_xargs", None) or {}
+    check_params(xargs.get(FIELD), config, field=f"vllm_xargs.{FIELD}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep forwarded ids out of what /inference/v1/generate gives the engine."""
+"""Guard what /inference/v1/generate gives the engine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from types import ModuleType
 from typing import Any
 
 from .....core.outcome import Reason
-from .....effects import leave_aside
+from .....core.transfer_params import FIELD
+from .....effects import check_params, leave_aside
 from .....installer import Undo, wrap
 
 
@@ -17,19 +18,25 @@ def apply(module: ModuleType) -> Undo:
     return wrap(module.ServingTokens, "serve_tokens", serve_tokens)
 
 
-def serve_tokens(
+async def serve_tokens(
     wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """
-    Serve a request that names its prompt itself.
+    Serve a request that names its prompt itself, inside the cleanup that upstream has for others.
 
-    The client writes engine parameters as it likes, so there are two places for the ids.
+    The client writes engine parameters as it likes, so there are two places for transfer params.
+    Raises VLLMValidationError, vLLM's 400, when they are refused.
     """
 
-    def serve(request: Any, *rest: Any, **more: Any) -> Any:
+    async def serve(request: Any, raw_request: Any = None) -> Any:
         leave_aside(request.kv_transfer_params, Reason.NOT_A_CHAT)
-        extra_args = request.sampling_params.extra_args or {}
-        leave_aside(extra_args.get("kv_transfer_params"), Reason.NOT_A_CHAT)
-        return wrapped(request, *rest, **more)
+        given = (request.sampling_params.extra_args or {}).get(FIELD)
+        leave_aside(given, Reason.NOT_A_CHAT)
+        check_params(
+            given, instance.engine_client.vllm_config, field=f"sampling_params.extra_args.{FIELD}"
+        )
+        return await instance._with_kv_transfer_rejection_cleanup(
+            wrapped(request, raw_request), request, raw_request
+        )
 
-    return serve(*args, **kwargs)
+    return await serve(*args, **kwargs)

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A thread of the engine core that dies takes the server down openly: /health does not lie."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import httpx
+import pytest
+
+from lab import launches
+from lab.models import Model
+from lab.paths import RELEASES
+from lab.server import MODEL_NAME, Server, running
+from vllm_reuse_guard.conformance import Profile
+
+SECONDS = 60
+DEADLY = "deadly"
+# Run by Python before anything else: the frame that aborts one request cannot be read.
+SPOILED = f"""
+import wrapt
+def spoil(module):
+    def decode(wrapped, instance, args, kwargs):
+        if b"{DEADLY}" in b"".join(bytes(getattr(f, "buffer", f)) for f in args[0]):
+            if "EngineCoreRequest" not in str(getattr(instance.decoder, "type", "")):
+                raise RuntimeError("spoiled")
+        return wrapped(*args, **kwargs)
+    wrapt.wrap_function_wrapper(module.MsgpackDecoder, "decode", decode)
+wrapt.register_post_import_hook(spoil, "vllm.v1.serial_utils")
+"""
+CHAT = {"model": MODEL_NAME, "messages": [{"role": "user", "content": "Hello"}]}
+
+
+def abort(server: Server) -> None:
+    """Begin a long answer under a name of our own, and go away."""
+    body = {**CHAT, "stream": True, "max_tokens": 900, "ignore_eos": True}
+    with httpx.stream(
+        "POST",
+        f"{server.url}/v1/chat/completions",
+        json=body,
+        headers={"X-Request-Id": DEADLY},
+        timeout=30,
+    ) as answer:
+        assert answer.status_code == 200
+        next(answer.iter_lines())
+
+
+@pytest.mark.parametrize("release", ["0.27.0", "0.32.0"])
+def test_health_fails_when_the_input_thread_has_died(release: str, tmp_path: Path) -> None:
+    """
+    Instead of 200 for a server on which every request hangs.
+    """
+    (tmp_path / "sitecustomize.py").write_text(SPOILED)
+    path = os.pathsep.join([str(tmp_path), str(RELEASES / release)])
+    launch = launches.launch(Profile.NO_CONNECTOR, release, Model.TINY_QWEN2)
+    environment = MappingProxyType({"PYTHONPATH": path})
+    with running(replace(launch, name="spoiled", environment=environment)) as server:
+        assert httpx.get(f"{server.url}/health", timeout=10).status_code == 200
+
+        abort(server)
+
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline:
+            try:
+                if httpx.get(f"{server.url}/health", timeout=10).status_code != 200:
+                    break
+            except httpx.TransportError:
+                break
+            time.sleep(0.5)
+        else:
+            pytest.fail("the server says that it is healthy")
+        assert "A thread of the engine core has died" in server.log_text()

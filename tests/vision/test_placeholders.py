@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Forwarded ids with the placeholder of an image are rendered, on a model that takes images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from lab import launches
+from lab.models import Model
+from lab.server import Server, running
+from tests.vision.images import COLOURS, WAYS
+from vllm_reuse_guard.conformance import Profile, Trial, cases, trials
+from vllm_reuse_guard.conformance.runner import Runner
+
+RELEASES = ("0.27.0", "0.32.0")
+HITS = "vllm:prefix_cache_hits_total"
+TRIALS = [
+    trial
+    for case in cases().values()
+    if case.server is Profile.MEDIA
+    for trial in trials(case, harmony=False)
+]
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    with running(launches.launch(Profile.MEDIA, request.param, Model.TINY_QWEN2_VL)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def runner(server: Server) -> Iterator[Runner]:
+    with httpx.Client(base_url=server.url, timeout=60) as client:
+        yield launches.runner(server, client)
+
+
+@pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: trial.id)
+def test_case(runner: Runner, trial: Trial) -> None:
+    """
+    The server does what the case says.
+    """
+    assert runner.run(trial).objection is None
+
+
+def shared_tokens(server: Server) -> float:
+    """
+    Forward the ids of a chat about one image, then of another; return the tokens they share.
+
+    The conversation is long, so that its blocks are worth keeping.
+    """
+    story = {"type": "text", "text": "What is in the picture? " * 12}
+    ask = {"max_tokens": 1, "temperature": 0}
+    forwarded = []
+    for colour in COLOURS:
+        about = WAYS["image-url"].body(colour)
+        about["messages"][0]["content"][-1] = story
+        answer = server.chat(**about, **ask, return_token_ids=True).json()
+        forwarded.append(answer["prompt_token_ids"])
+    # A router that forwards ids and drops the images: what is left of them looks alike.
+    hits = []
+    for ids in forwarded:
+        before = server.metric(HITS)
+        text = [{"role": "user", "content": "Hello"}]
+        server.chat(messages=text, kv_transfer_params={"prompt_token_ids": ids}, **ask)
+        hits.append(server.metric(HITS) - before)
+    return hits[1]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_images_cannot_share_blocks(release: str) -> None:
+    """
+    Plain vLLM keeps blocks for placeholders without an image; the guard has none of them.
+    """
+    shared = {}
+    for guarded in (False, True):
+        launch = launches.launch(Profile.MEDIA, release, Model.TINY_QWEN2_VL, guarded=guarded)
+        with running(replace(launch, name=f"placeholders-{guarded}")) as server:
+            shared[guarded] = shared_tokens(server)
+
+    assert shared[False] > 0
+    assert shared[True] == 0
