@@ -13,6 +13,9 @@ from ... import settings
 from ...errors import SettingsError
 from ...installer import Undo, wrap
 
+# A flag that is not given leaves nothing behind, and its help does not call that its default.
+_SILENT = {"default": argparse.SUPPRESS}
+
 
 def apply(module: ModuleType) -> Undo:
     """Wrap what adds the engine's arguments to a parser; return what undoes that."""
@@ -55,8 +58,8 @@ class Choose(argparse.Action):
 def _options(field: str) -> dict[str, Any]:
     info = settings.Settings.model_fields[field]
     if info.annotation is bool:
-        return {"help": info.description, "nargs": 0}
+        return {"help": info.description, "nargs": 0, **_SILENT}
     if isinstance(info.default, Enum):
         values = [member.value for member in type(info.default)]
-        return {"help": f"{info.description} (default: {values[0]})", "choices": values}
-    return {"help": info.description, "nargs": "+", "metavar": "PEER"}
+        return {"help": f"{info.description} (default: {values[0]})", "choices": values, **_SILENT}
+    return {"help": info.description, "nargs": "+", "metavar": "PEER", **_SILENT}
