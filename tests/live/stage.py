@@ -19,7 +19,10 @@ from vllm_reuse_guard.conformance.runner import Runner
 from vllm_reuse_guard.releases import TESTED
 
 IN_FULL = ("0.27.0", "0.32.0")
-"""The releases on which the cases about chat completions alone are tried live as well."""
+"""The releases on which every case is tried live; on the others only those about endpoints."""
+
+ABOUT_RULES = (Group.CHAT, Group.ENGINE)
+"""The groups of cases that try many values of a rule, which is the same on every release."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class Played:
         """Yield what is tried on it."""
         there = self.endpoints()
         for case in cases().values():
-            wanted = self.release in IN_FULL or case.at is not Group.CHAT
+            wanted = self.release in IN_FULL or case.at not in ABOUT_RULES
             if case.server is self.profile and wanted:
                 for trial in trials(case, harmony=self.model is Model.TINY_GPT_OSS):
                     if trial.endpoint in there:
