@@ -152,6 +152,14 @@ def test_wrong_type_names_its_field(connector: Connector, field: str, value: Any
     assert (Reason.MALFORMED_PARAMS, field) == judged({**PULL, field: value}, connector)
 
 
+@pytest.mark.parametrize("ids", [[2**70], "x", ["\ud800"]], ids=repr)
+def test_forwarded_ids_are_not_looked_at(ids: Any) -> None:
+    """
+    They have rules of their own, and beside an image nobody reads them.
+    """
+    assert judged({**PULL, "prompt_token_ids": ids}, Connector.NIXL_PULL) is None
+
+
 def test_endless_nesting_is_refused() -> None:
     """
     No encoder can send it, and looking at it does not end in an error of Python's own.

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from .outcome import Reason, Reject
+from .outcome import KEY, Reason, Reject
 
 FIELD = "kv_transfer_params"
 """The field of a request that holds the transfer params."""
@@ -133,7 +133,8 @@ def judge_params(
         return _malformed(field, "must be an object")
     kinds = _KINDS if connectors - {Connector.OTHER} else _KINDS_OF_OTHERS
     for key, value in params.items():
-        if fault := _fault(key, value, kinds):
+        # The ids have rules of their own, and may be left aside unread.
+        if key != KEY and (fault := _fault(key, value, kinds)):
             return _malformed(f"{field}.{key}", fault)
     if params.get(PULL) is not True:
         return None
