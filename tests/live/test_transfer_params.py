@@ -176,6 +176,29 @@ def test_bad_requests_harm_nobody(release: str, arguments: tuple[str, ...]) -> N
         assert grown < MEGABYTES
 
 
+@pytest.mark.parametrize("release", ["0.27.0", "0.32.0"])
+def test_refused_anyway(release: str) -> None:
+    """
+    What a request is refused for comes first, and a notice that names no blocks is not sent.
+    """
+    asks = (
+        (REFERENCE.path, {"messages": MESSAGES}),
+        ("/v1/completions", {"prompt": "x"}),
+        ("/v1/responses", {"input": "x"}),
+        ("/v1/messages", {"messages": MESSAGES, "max_tokens": 2}),
+    )
+    with serving(release) as server:
+        before = processes(server).keys()
+        for path, body in asks:
+            for params in ({"do_remote_prefill": True}, {**PULL, "remote_port": "1"}):
+                unknown = {"model": "none", **body, "kv_transfer_params": params}
+                answer = httpx.post(f"{server.url}{path}", json=unknown, timeout=30)
+                assert 404 == answer.status_code, answer.text
+                assert server_asked(server, {}).status_code == 200
+        assert before == processes(server).keys()
+        assert not [keys for keys in server.engine_was_given() if "do_remote_prefill" in keys]
+
+
 CONNECTORS = {
     "push": {"kv_connector": "NixlPushConnector"},
     "multi": {
@@ -266,7 +289,7 @@ def _ways_to_dial(params: dict[str, Any]) -> list[tuple[str, Any, int]]:
         (REFERENCE.path, {**chat, "kv_transfer_params": params}, 400),
         (REFERENCE.path, {**chat, "kv_transfer_params": {"deep": [params]}}, 400),
         # Refused for its model: what tells the connector must not dial either.
-        (REFERENCE.path, {**chat, "model": "none", "kv_transfer_params": params}, 400),
+        (REFERENCE.path, {**chat, "model": "none", "kv_transfer_params": params}, 404),
         ("/v1/messages", {**chat, "kv_transfer_params": params}, 400),
         ("/v1/completions", {**completion, "kv_transfer_params": params}, 400),
         (generate, {**ids, **extra}, 400),

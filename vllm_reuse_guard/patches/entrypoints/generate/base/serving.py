@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from contextlib import closing
 from types import ModuleType
 from typing import Any
 
@@ -40,12 +41,15 @@ def with_kv_transfer_rejection_cleanup(
 
 async def _guarded(serving: Coroutine[Any, Any, Any], request: Any, instance: Any) -> Any:
     try:
-        try:
-            _check(request, instance.engine_client.vllm_config)
-        except BaseException:
-            serving.close()
-            raise
-        return await serving
+        with closing(serving):
+            try:
+                _check(request, instance.engine_client.vllm_config)
+            except Exception:
+                # A request for a model that is not here is refused for that.
+                if unknown := await instance._check_model(request):
+                    return unknown
+                raise
+            return await serving
     finally:
         take_ids(request.kv_transfer_params)
 

@@ -13,6 +13,7 @@ from uuid import uuid4
 from .....core.decision import forwarded, without_ids
 from .....core.transfer_params import FIELD
 from .....effects import was_told
+from .....facts import connectors
 from .....installer import Undo, wrap
 
 logger = logging.getLogger("vllm.reuse_guard")
@@ -48,7 +49,7 @@ async def answer(
 async def tell_connector(request: Any) -> None:
     """Send the notice for the transfer params of a body, if there are any."""
     client = getattr(request.app.state, "engine_client", None)
-    if client is None or was_told(request):
+    if client is None or not connectors(client.vllm_config) or was_told(request):
         return
     try:
         body = await request.json()
