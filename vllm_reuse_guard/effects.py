@@ -51,6 +51,11 @@ def leave_aside(transfer_params: object, reason: Reason) -> None:
         say_not_used(reason)
 
 
+def say_used(count: int) -> None:
+    """Say in the log that the ids of a request are its prompt, and how many they are."""
+    logger.debug("kv_transfer_params['prompt_token_ids'] is used (reused): %d ids", count)
+
+
 def say_not_used(reason: Reason) -> None:
     """
     Say in the log why the ids of a request are not used; never says which ids.
@@ -92,6 +97,20 @@ def check_params(params: object, config: Any, *, field: str = FIELD) -> None:
         raise refusal(outcome)
 
 
+def check_request(request: Any, config: Any) -> None:
+    """
+    Refuse a request for its transfer params, wherever it has them.
+
+    Raises VLLMValidationError, as ``check_params`` does.
+    """
+    check_params(getattr(request, FIELD, None), config)
+    # Engine parameters of the client's own, in which transfer params are not foreseen. Those of
+    # a batch are an extra field of any type.
+    xargs = getattr(request, "vllm_xargs", None)
+    if isinstance(xargs, dict):
+        check_params(xargs.get(FIELD), config, field=f"vllm_xargs.{FIELD}")
+
+
 def can_be_told(params: object, config: Any) -> bool:
     """
     Tell whether the connector may be told that a request with these params was refused.
@@ -105,9 +124,15 @@ def can_be_told(params: object, config: Any) -> bool:
 
 
 def refusal(outcome: Reject) -> Exception:
-    """Return vLLM's own error for a 400; it is no ValueError, which some endpoints catch."""
+    """
+    Return vLLM's own error for a 400; it is no ValueError, which some endpoints catch.
+
+    A request that names a stranger is worth a warning: somebody tries whom this server dials.
+    """
     from vllm.exceptions import VLLMValidationError
 
+    level = logging.WARNING if outcome.reason is Reason.FORBIDDEN_PEER else logging.DEBUG
+    logger.log(level, "A request is refused (%s): %s", outcome.reason.value, outcome.parameter)
     error: Exception = VLLMValidationError(outcome.message, parameter=outcome.parameter)
     return error
 

@@ -64,9 +64,22 @@ def connectors(config: Any) -> frozenset[Connector]:
     transfer = config.kv_transfer_config
     if transfer is None or transfer.kv_connector is None:
         return frozenset()
-    nested = transfer.kv_connector_extra_config.get("connectors") or []
-    names = [transfer.kv_connector, *(inner.get("kv_connector") for inner in nested)]
-    return frozenset(_CONNECTORS.get(name, Connector.OTHER) for name in names)
+    extra = transfer.kv_connector_extra_config
+    nested = extra.get("connectors") or []
+    return frozenset(
+        _connector(one.get("kv_connector"), one.get("kv_connector_extra_config") or {})
+        for one in [
+            {"kv_connector": transfer.kv_connector, "kv_connector_extra_config": extra},
+            *nested,
+        ]
+    )
+
+
+def _connector(name: str | None, extra: dict[str, Any]) -> Connector:
+    known = _CONNECTORS.get(name or "", Connector.OTHER)
+    if known is Connector.NIXL_PULL and extra.get("bidirectional_kv_xfer"):
+        return Connector.NIXL_BOTH_WAYS
+    return known
 
 
 def _describe(online_renderer: Any) -> Instance:

@@ -229,11 +229,14 @@ def test_any_json_value_has_an_outcome(
 )
 def test_reuse_means_that_the_engine_can_take_the_ids(ids: Any, instance: Instance) -> None:
     """
-    Reused ids are exact ints with embedding rows and fit; all others are not reused.
+    Reused ids are exact ints with embedding rows, stand for no media and fit; no others are.
     """
     instance = replace(instance, policy=Policy.ALWAYS)
     takes = 0 < len(ids) <= instance.longest and all(
-        type(item) is int and 0 <= item < instance.vocabulary.embedding_rows for item in ids
+        type(item) is int
+        and 0 <= item < instance.vocabulary.embedding_rows
+        and item not in instance.placeholders
+        for item in ids
     )
 
     assert takes == isinstance(decide(prompt(ids), instance), Reuse)

@@ -40,6 +40,7 @@ def judged(params: Any, *connectors: Connector) -> tuple[Reason, str] | None:
         PULL,
         {**PULL, "remote_blocks_expiry_time": 1.5, "remote_num_tokens": 0, "unknown": {"a": [1]}},
         {"do_remote_decode": True, "do_remote_prefill": False},
+        {"do_remote_decode": True, "anything": [[[[{"a": [1]}]]]]},
         # What the proxy in vLLM's examples sends to prefill.
         {
             "do_remote_decode": True,
@@ -75,7 +76,8 @@ def test_each_needed_field(connector: Connector, missing: bool) -> None:
     """
     for field in connector.needs:
         params = {key: value for key, value in PULL.items() if key != field}
-        if not missing:
+        # Numbers of ranks are computed with, null or not: see below.
+        if not missing and field != "tp_size":
             params[field] = None
 
         assert (Reason.MISSING_FIELD, field) == judged(params, connector)
@@ -135,6 +137,14 @@ def test_several_connectors_need_what_each_needs() -> None:
         ("tp_size", "1"),
         ("tp_size", 2**31 - 1),
         ("pp_size", 1025),
+        ("pp_size", None),
+        ("tp_size", None),
+        ("dcp_size", None),
+        ("remote_block_ids", [[]]),
+        ("remote_block_ids", [[1], []]),
+        ("remote_block_ids", [[2**31]]),
+        ("_remote_blocks_processed", True),
+        ("_p_side_truncated", 0),
         ("pp_size", 1.5),
         ("remote_blocks_expiry_time", "soon"),
         ("remote_block_ids", [2**64]),
@@ -158,6 +168,51 @@ def test_forwarded_ids_are_not_looked_at(ids: Any) -> None:
     They have rules of their own, and beside an image nobody reads them.
     """
     assert judged({**PULL, "prompt_token_ids": ids}, Connector.NIXL_PULL) is None
+
+
+@pytest.mark.parametrize("depth", [33, 400, 900])
+def test_deep_nesting_is_refused(depth: int) -> None:
+    """
+    What the front end can encode, the pickle to the workers cannot: the engine dies of it.
+    """
+    nested: Any = {}
+    for level in range(depth):
+        nested = [nested] if level % 2 else {"a": nested}
+
+    assert (Reason.MALFORMED_PARAMS, "unknown") == judged({"unknown": nested})
+
+
+def test_key_that_is_no_unicode_is_not_named() -> None:
+    """
+    It cannot stand in an answer: the whole field is named.
+    """
+    assert (Reason.MALFORMED_PARAMS, "kv_transfer_params") == judged({"\ud800": 1})
+
+
+def test_prefill_reads_no_blocks_unless_it_is_configured_to() -> None:
+    """
+    The scheduler would wait for ever for blocks that nobody reads, and keep those of the prompt.
+    """
+    params = {**PULL, "do_remote_prefill": False, "do_remote_decode": True}
+
+    assert (Reason.CONTRADICTORY, "remote_block_ids") == judged(params, Connector.NIXL_PULL)
+    assert (Reason.CONTRADICTORY, "remote_block_ids") == judged(params, Connector.NIXL_PUSH)
+    assert judged(params, Connector.OTHER) is None
+
+
+def test_prefill_that_reads_blocks_must_be_told_from_where() -> None:
+    """
+    With bidirectional transfers, each field is needed, and the number of tokens besides.
+    """
+    params = {**PULL, "do_remote_prefill": False, "do_remote_decode": True}
+    both = Connector.NIXL_BOTH_WAYS
+
+    assert (Reason.MISSING_FIELD, "remote_num_tokens") == judged(params, both)
+    params["remote_num_tokens"] = 5
+    assert judged(params, both) is None
+    for field in set(both.needs) - {"remote_block_ids"}:
+        assert (Reason.MISSING_FIELD, field) == judged({**params, field: None}, both)
+    assert judged(PULL, both) is None
 
 
 def test_endless_nesting_is_refused() -> None:

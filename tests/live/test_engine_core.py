@@ -10,12 +10,14 @@ from pathlib import Path
 from types import MappingProxyType
 
 import httpx
+import msgspec
 import pytest
+import zmq
 
 from lab import launches
 from lab.models import Model
 from lab.paths import RELEASES
-from lab.server import MODEL_NAME, Server, running
+from lab.server import MODEL_NAME, Server, free_port, running
 from vllm_reuse_guard.conformance import Profile
 
 SECONDS = 60
@@ -74,3 +76,34 @@ def test_health_fails_when_the_input_thread_has_died(release: str, tmp_path: Pat
         else:
             pytest.fail("the server says that it is healthy")
         assert "A thread of the engine core has died" in server.log_text()
+
+
+@pytest.mark.parametrize("release", ["0.27.0", "0.32.0"])
+def test_handshakes_go_on_after_a_bad_one(release: str) -> None:
+    """
+    Nothing that somebody sends to the port of the handshakes keeps others from their blocks.
+    """
+    port = free_port()
+    launch = launches.launch(Profile.CONNECTOR, release, Model.TINY_QWEN2)
+    environment = MappingProxyType({"VLLM_NIXL_SIDE_CHANNEL_PORT": str(port)})
+    with running(replace(launch, environment=environment)) as server:
+        good = handshake(port, msgspec.msgpack.encode((b"get_meta_msg", 0, 0)))
+
+        for bad in (b"", b"\xc1", msgspec.msgpack.encode((b"get_meta_msg", 7, 0))):
+            assert handshake(port, bad) is None
+
+        assert good
+        assert good == handshake(port, msgspec.msgpack.encode((b"get_meta_msg", 0, 0)))
+        assert "listening for others" in server.log_text()
+
+
+def handshake(port: int, message: bytes) -> bytes | None:
+    """Send a message as a decode instance does; return the metadata, None without an answer."""
+    with zmq.Context() as context, context.socket(zmq.REQ) as dealer:
+        dealer.setsockopt(zmq.LINGER, 0)
+        dealer.connect(f"tcp://127.0.0.1:{port}")
+        dealer.send(message)
+        if not dealer.poll(3000):
+            return None
+        metadata, *_ = dealer.recv_multipart()
+        return metadata

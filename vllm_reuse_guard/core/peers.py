@@ -51,7 +51,7 @@ class Peer:
         if self.network is not None:
             return address is not None and address in self.network
         name = host.lower().rstrip(".")
-        if self.name is None or address is not None:
+        if self.name is None or address is not None or not _NAME.fullmatch(name):
             return False
         return name.endswith(self.name[1:]) if self.name.startswith("*.") else name == self.name
 

@@ -21,7 +21,8 @@ PULL = "do_remote_prefill"
 PREFILL = "do_remote_decode"
 """True on a request to prefill: its KV blocks are for another instance."""
 
-_BlockId = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_BlockId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+_Blocks = Annotated[list[_BlockId], msgspec.Meta(min_length=1)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 # A worker makes a list as long as a number of ranks: one of 2**31 took 23 GB and was killed.
 _MOST_RANKS = 1024
@@ -49,12 +50,15 @@ class _Kind:
 _FLAG = _Kind(bool | None, "true or false")
 _NAME = _Kind(_Text | None, "a non-empty string")
 _SIZE = _Kind(_Size | None, "an integer of 1 or more")
-_RANKS = _Kind(_Ranks | None, f"an integer from 1 to {_MOST_RANKS}")
+# Null is not as good as no field here: the connector computes with it.
+_RANKS = _Kind(_Ranks, f"an integer from 1 to {_MOST_RANKS}, or left out")
 _COUNT = _Kind(_Count | None, "an integer of 0 or more")
 _PORT = _Kind(_Port | None, "an integer from 1 to 65535")
 _TIME = _Kind(float | None, "a number")
-_GROUPS = _Kind(list[list[_BlockId]] | None, "a list of block ids for each cache group")
+# An empty group kills the worker that reads the blocks.
+_GROUPS = _Kind(list[_Blocks] | None, "a list of block ids, not empty, for each cache group")
 _BLOCKS = _Kind(list[_BlockId] | None, "a list of block ids")
+_OWN = _Kind(None, "left out: the connector sets it itself")
 
 _KINDS: Mapping[str, tuple[_Kind, ...]] = {
     PULL: (_FLAG,),
@@ -71,6 +75,8 @@ _KINDS: Mapping[str, tuple[_Kind, ...]] = {
     "tp_size": (_RANKS,),
     "pp_size": (_RANKS,),
     "dcp_size": (_RANKS,),
+    "_remote_blocks_processed": (_OWN,),
+    "_p_side_truncated": (_OWN,),
 }
 """What NixlConnector reads, and in which types; the other connectors use the same names so."""
 
@@ -81,9 +87,13 @@ _KINDS_OF_OTHERS: Mapping[str, tuple[_Kind, ...]] = {
 }
 
 
+_LONGEST_NAME = 64
+_DEEPEST = 32
+"""How deep lists and objects may be nested: the pickle to the workers fails at some hundreds."""
+
 _UNSENDABLE = (
     "cannot be sent to the engine: it has an integer beyond 64 bits, text that is not Unicode, or "
-    "lists in lists without end"
+    f"lists and objects more than {_DEEPEST} deep"
 )
 
 
@@ -98,6 +108,8 @@ class Connector(Enum):
         "remote_port",
     )
     """Decode reads the blocks from prefill."""
+    NIXL_BOTH_WAYS = (*NIXL_PULL, "remote_num_tokens")
+    """The same, and prefill reads those of earlier turns from decode."""
     NIXL_PUSH = (
         "remote_engine_id",
         "remote_request_id",
@@ -135,10 +147,12 @@ def judge_params(
     for key, value in params.items():
         # The ids have rules of their own, and may be left aside unread.
         if key != KEY and (fault := _fault(key, value, kinds)):
-            return _malformed(f"{field}.{key}", fault)
-    if params.get(PULL) is not True:
-        return None
-    return _judge_pull(params, connectors, field)
+            return _malformed(_name(field, key), fault)
+    if params.get(PULL) is True:
+        return _judge_pull(params, connectors, field)
+    if params.get(PREFILL) is True and params.get("remote_block_ids"):
+        return _judge_pull_of_prefill(params, connectors, field)
+    return None
 
 
 def names_remote_blocks(params: object, *, connectors: Set[Connector]) -> bool:
@@ -162,13 +176,34 @@ def _judge_pull(params: Mapping[str, Any], connectors: Set[Connector], field: st
             f"prefill or to decode.",
             f"{field}.{PREFILL}",
         )
-    needed = {name for connector in connectors for name in connector.needs}
+    # A pull by decode needs no more where prefill can pull as well.
+    asked = {Connector.NIXL_PULL if c is Connector.NIXL_BOTH_WAYS else c for c in connectors}
+    return _judge_needs(params, {name for connector in asked for name in connector.needs}, field)
+
+
+def _judge_pull_of_prefill(
+    params: Mapping[str, Any], connectors: Set[Connector], field: str
+) -> Reject | None:
+    if not connectors - {Connector.OTHER}:
+        return None
+    if Connector.NIXL_BOTH_WAYS in connectors:
+        return _judge_needs(params, set(Connector.NIXL_BOTH_WAYS.needs), field)
+    # The scheduler waits for blocks that it has nobody read: for ever, with the prompt's own.
+    return Reject(
+        Reason.CONTRADICTORY,
+        f"`{field}.remote_block_ids` is for a request to decode: with `{PREFILL}` this server "
+        f"reads no blocks, as its connector is not configured with `bidirectional_kv_xfer`.",
+        f"{field}.remote_block_ids",
+    )
+
+
+def _judge_needs(params: Mapping[str, Any], needed: Set[str], field: str) -> Reject | None:
     for name in _KINDS:
         if name in needed and not params.get(name):
             return Reject(
                 Reason.MISSING_FIELD,
-                f"`{field}.{name}` is missing: with `{PULL}` the transfer params must say where "
-                f"the KV blocks are. Send all that the prefill instance returned.",
+                f"`{field}.{name}` is missing: the transfer params must say where the KV blocks "
+                f"are. Send all that the other instance returned.",
                 f"{field}.{name}",
             )
     return None
@@ -182,7 +217,31 @@ def _fault(key: object, value: object, known: Mapping[str, tuple[_Kind, ...]]) -
         msgspec.msgpack.encode((key, value))
     except (OverflowError, RecursionError, TypeError, UnicodeEncodeError, ValueError):
         return _UNSENDABLE
-    return None
+    return _UNSENDABLE if _is_deep(value) else None
+
+
+def _is_deep(value: object) -> bool:
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [inner for outer in level for inner in _containers(outer)]
+        if not level:
+            return False
+    return True
+
+
+def _containers(value: object) -> list[object]:
+    items: Any = ()
+    if isinstance(value, dict):
+        items = value.values()
+    elif isinstance(value, (list, tuple)):
+        items = value
+    return [item for item in items if isinstance(item, (dict, list, tuple))]
+
+
+def _name(field: str, key: object) -> str:
+    # A key that is no Unicode cannot stand in an answer either.
+    text = str(key)
+    return f"{field}.{text[:_LONGEST_NAME]}" if text.isprintable() else field
 
 
 def _malformed(field: str, fault: str) -> Reject:

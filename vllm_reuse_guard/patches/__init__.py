@@ -176,4 +176,13 @@ PATCHES = (
         remove_when="Upstream decodes inside the handling of errors, and checks transfer params "
         "in the engine core.",
     ),
+    Patch(
+        module="distributed.kv_transfer.kv_connector.v1.nixl.base_scheduler",
+        applies=defines("NixlBaseConnectorScheduler._nixl_handshake_listener"),
+        why="A handshake that cannot be read, or for a rank that is not here, ends the thread "
+        "that answers them: nobody can pull from this instance any more, and /health says 200.",
+        upstream="The same in every release.",
+        unchanged="The answer to every other handshake.",
+        remove_when="Upstream answers or drops a bad handshake and goes on.",
+    ),
 )

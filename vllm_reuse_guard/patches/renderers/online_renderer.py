@@ -13,7 +13,7 @@ from typing import Any
 from ... import facts
 from ...core.decision import Prompt, decide
 from ...core.outcome import Reject, Render, Reuse
-from ...effects import refusal, say_active, say_not_used, take_ids
+from ...effects import refusal, say_active, say_not_used, say_used, take_ids
 from ...installer import Undo, wrap
 from ...raw_body import was_scanned
 
@@ -105,6 +105,7 @@ def read_ids(
     outcome = decide(prompt, facts.instance(rendering.renderer))
     match outcome:
         case Reuse(reused):
+            say_used(len(reused))
             return reused
         case Render(reason):
             say_not_used(reason)

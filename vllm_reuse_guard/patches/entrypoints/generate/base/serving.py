@@ -8,8 +8,7 @@ from contextlib import closing
 from types import ModuleType
 from typing import Any
 
-from .....core.transfer_params import FIELD
-from .....effects import check_params, take_ids, will_tell
+from .....effects import check_request, take_ids, will_tell
 from .....installer import Undo, wrap
 
 
@@ -43,7 +42,7 @@ async def _guarded(serving: Coroutine[Any, Any, Any], request: Any, instance: An
     try:
         with closing(serving):
             try:
-                _check(request, instance.engine_client.vllm_config)
+                check_request(request, instance.engine_client.vllm_config)
             except Exception:
                 # A request for a model that is not here is refused for that.
                 if unknown := await instance._check_model(request):
@@ -52,10 +51,3 @@ async def _guarded(serving: Coroutine[Any, Any, Any], request: Any, instance: An
             return await serving
     finally:
         take_ids(request.kv_transfer_params)
-
-
-def _check(request: Any, config: Any) -> None:
-    check_params(request.kv_transfer_params, config)
-    # Engine parameters of the client's own, in which transfer params are not foreseen.
-    xargs = getattr(request, "vllm_xargs", None) or {}
-    check_params(xargs.get(FIELD), config, field=f"vllm_xargs.{FIELD}")

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 from uuid import uuid4
 
-from .....effects import check_params
+from .....effects import check_request
 from .....installer import Undo, wrap
 
 
@@ -37,10 +37,10 @@ async def create_batch_chat_completion(
     """
 
     async def create(request: Any, raw_request: Any = None) -> Any:
+        check_request(request, instance.engine_client.vllm_config)
         params = getattr(request, "kv_transfer_params", None)
         if params is None:
             return await wrapped(request, raw_request)
-        check_params(params, instance.engine_client.vllm_config)
         refusable = Refusable(f"batch-{uuid4().hex}", params)
         return await instance._with_kv_transfer_rejection_cleanup(
             wrapped(request, raw_request), refusable, raw_request

@@ -51,10 +51,8 @@ async def tell_connector(request: Any) -> None:
     client = getattr(request.app.state, "engine_client", None)
     if client is None or not connectors(client.vllm_config) or was_told(request):
         return
-    try:
-        body = await request.json()
-    except ValueError:
-        return
+    # What the route has read of the body; to read it here could mean to wait for the client.
+    body = vars(request).get("_json")
     params = body.get(FIELD) if isinstance(body, dict) else None
     if isinstance(params, dict):
         plain = params if forwarded(params) is None else without_ids(body)[FIELD]
