@@ -110,6 +110,25 @@ def test_refusal_frees_the_blocks_of_prefill_at_once(pair: Pair, ids: Any, strea
     wait_until_freed(pair.prefill)
 
 
+@pytest.mark.parametrize("spoil", [lambda groups: [*groups, *groups]], ids=["more-groups"])
+def test_pull_that_does_not_fit_fails_alone(pair: Pair, spoil: Any) -> None:
+    """
+    What the worker of decode cannot read is an error for that request; the next is served.
+    """
+    asked = question("eclipse")
+    handover = pair.run_prefill(**asked)
+    blocks = spoil(handover.transfer_params["remote_block_ids"])
+    params = {**handover.transfer_params, "remote_block_ids": blocks}
+
+    failed = pair.decode.chat(**asked, kv_transfer_params=params)
+
+    assert failed.status_code in (200, 500)
+    assert pair.decode.chat(**question("dawn")).status_code == 200
+    # Prefill is told by another pull of the same blocks, or the tests to come find them in use.
+    said(pair.decode, **asked, kv_transfer_params=handover.with_ids(handover.ids))
+    wait_until_freed(pair.prefill)
+
+
 REFUSED = {
     "invalid-body": ("/v1/chat/completions", {"messages": 5}),
     "unknown-tool": (

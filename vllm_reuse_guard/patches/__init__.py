@@ -185,4 +185,13 @@ PATCHES = (
         unchanged="The answer to every other handshake.",
         remove_when="Upstream answers or drops a bad handshake and goes on.",
     ),
+    Patch(
+        module="distributed.kv_transfer.kv_connector.v1.nixl.pull_worker",
+        applies=defines("NixlPullConnectorWorker._read_blocks_for_req"),
+        why="Transfer params with too few blocks for the prompt, or more groups than the model "
+        "has, fail an assertion of the worker, which takes the engine with it.",
+        upstream="The same in every release.",
+        unchanged="Every pull that fits.",
+        remove_when="Upstream fails the request whose pull cannot begin.",
+    ),
 )
