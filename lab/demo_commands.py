@@ -8,8 +8,8 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from .demo_question import QUESTION, TO_PREFILL
-from .pair import Pair
+from .demo_question import QUESTION
+from .pair import TO_PREFILL, Pair
 from .server import MODEL_NAME, Server
 
 _CHAT = {"model": MODEL_NAME, "messages": [{"role": "user", "content": QUESTION}]}

@@ -11,15 +11,12 @@ from typing import Any
 from openai import OpenAI
 
 from .demo_screen import Screen, mark
-from .pair import Handover, Pair
+from .pair import TO_PREFILL, Handover, Pair
 from .server import MODEL_NAME, Server
 
 QUESTION = "What is the capital of France?"
 ANSWER = "Paris"
 OTHER_QUESTION = "What is two plus three?"
-
-TO_PREFILL = {"do_remote_decode": True, "do_remote_prefill": False}
-"""The transfer params that make prefill keep the KV blocks of the prompt for decode."""
 
 PULLED_TOKENS = "vllm:external_prefix_cache_hits_total"
 TRANSFERS = "vllm:nixl_bytes_transferred_count"

@@ -20,9 +20,9 @@ from . import demo_question, launches
 from .demo_commands import commands
 from .demo_screen import Screen
 from .models import BuildError, Model, build
-from .pair import Pair
+from .pair import Pair, starting_pair
 from .paths import MODELS, RELEASES
-from .server import NIXL, Launch, Server, ServerError, starting, wait_until_healthy
+from .server import NIXL, Launch, Server, ServerError, wait_until_healthy
 
 _ERROR = re.compile(
     r"^(?:\([^)]*\) )?(?:ERROR \S+ \S+ \[\S+\] )?([\w.]*(?:Error|Exception): .+)", re.MULTILINE
@@ -89,18 +89,18 @@ def running_pair(plan: Plan, model: Path, screen: Screen) -> Iterator[Pair]:
     Raises ServerError for a port in use, DemoError for an instance that does not come up or
     comes up without the guard.
     """
-    prefill, decode = plan.launches(model)
-    with starting(prefill) as first, starting(decode) as second, _quiet_end(screen):
+    with starting_pair(*plan.launches(model)) as pair, _quiet_end(screen):
+        servers = (pair.prefill, pair.decode)
         with screen.waiting(f"starting prefill and decode, vLLM {plan.release}"):
             # Importing takes seconds, which the instances need in any case.
             from . import demo_requests  # noqa: F401
 
-            for server in (first, second):
+            for server in servers:
                 _wait_for(server)
-        for server in (first, second):
+        for server in servers:
             version, log = guard_version(server), _for_eyes(str(server.log))
             screen.say(f"{server.launch.name:8}{server.url}  guard {version}, log: {log}")
-        yield Pair(first, second)
+        yield pair
 
 
 def show(pair: Pair, screen: Screen) -> int:

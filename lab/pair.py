@@ -10,6 +10,9 @@ from typing import Any
 
 from .server import NIXL, Launch, Progress, Server, silent, starting, wait_until_healthy
 
+TO_PREFILL = {"do_remote_decode": True, "do_remote_prefill": False}
+"""The transfer params that make prefill keep the KV blocks of the prompt for decode."""
+
 
 @dataclass(frozen=True)
 class Handover:
@@ -38,7 +41,7 @@ class Pair:
         """Compute the prompt of a chat on prefill, which keeps its KV blocks for decode."""
         answer = self.prefill.chat(
             **{**body, "max_tokens": 1, "return_token_ids": True},
-            kv_transfer_params={"do_remote_decode": True, "do_remote_prefill": False},
+            kv_transfer_params=TO_PREFILL,
         )
         told = answer.raise_for_status().json()
         return Handover(told["kv_transfer_params"], told["prompt_token_ids"])
@@ -55,7 +58,14 @@ def running_pair(launch: Launch, progress: Progress = silent) -> Iterator[Pair]:
         replace(launch, name=f"{role}-{launch.name}", arguments=(*launch.arguments, *NIXL))
         for role in ("prefill", "decode")
     )
+    with starting_pair(prefill, decode) as pair:
+        for server in (pair.prefill, pair.decode):
+            wait_until_healthy(server, progress)
+        yield pair
+
+
+@contextmanager
+def starting_pair(prefill: Launch, decode: Launch) -> Iterator[Pair]:
+    """Start two servers at the same time without waiting for them; stop both at the end."""
     with starting(prefill) as first, starting(decode) as second:
-        wait_until_healthy(first, progress)
-        wait_until_healthy(second, progress)
         yield Pair(first, second)

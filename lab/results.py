@@ -15,7 +15,6 @@ import argparse
 import json
 import sys
 from collections import Counter
-from pathlib import Path
 
 from vllm_reuse_guard.releases import TESTED
 
@@ -102,7 +101,7 @@ def main() -> int:
     wanted = parser.parse_args()
     page = _page_with(table())
     if wanted.check and page != PAGE.read_text():
-        print(f"error: {Path(PAGE).name} is not what this run found:\n{table()}", file=sys.stderr)
+        print(f"error: {PAGE.name} is not what this run found:\n{table()}", file=sys.stderr)
         return 1
     if wanted.write:
         PAGE.write_text(page)

@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from collections.abc import Iterator
 from types import FrameType
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from vllm_reuse_guard import settings as guard_settings
 
 
 def pytest_configure() -> None:
@@ -21,3 +26,13 @@ def pytest_configure() -> None:
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+@pytest.fixture
+def own_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test chooses, by variables or flags, is gone after it."""
+    monkeypatch.setattr(guard_settings, "_chosen", set())
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    guard_settings.current.cache_clear()
+    yield
+    guard_settings.current.cache_clear()

@@ -75,17 +75,15 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _agree(self) -> Settings:
         named = "prompt_token_ids_policy" in self.model_fields_set
-        if self.enable_prompt_token_ids and named and self.policy is not Policy.ALWAYS:
-            raise ValueError(f"contradicts prompt_token_ids_policy={self.policy.value}")
+        policy = self.prompt_token_ids_policy
+        if self.enable_prompt_token_ids and named and policy is not Policy.ALWAYS:
+            raise ValueError(f"contradicts prompt_token_ids_policy={policy.value}")
         return self
 
     @property
     def policy(self) -> Policy:
         """When forwarded ids may be used, by whichever setting that was said."""
-        named = "prompt_token_ids_policy" in self.model_fields_set
-        if self.enable_prompt_token_ids and not named:
-            return Policy.ALWAYS
-        return self.prompt_token_ids_policy
+        return Policy.ALWAYS if self.enable_prompt_token_ids else self.prompt_token_ids_policy
 
 
 @cache

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,7 @@ from vllm_reuse_guard import settings
 from vllm_reuse_guard.core.decision import Policy, WithoutConnector
 from vllm_reuse_guard.core.peers import parse
 
-pytestmark = pytest.mark.usefixtures("guarded")
-
-
-@pytest.fixture(autouse=True)
-def own_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test chooses is gone after it."""
-    monkeypatch.setattr(settings, "_chosen", set())
-    monkeypatch.setattr(os, "environ", dict(os.environ))
-    settings.current.cache_clear()
-    yield
-    settings.current.cache_clear()
+pytestmark = pytest.mark.usefixtures("guarded", "own_settings")
 
 
 def parsed(*flags: str) -> Any:

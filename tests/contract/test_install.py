@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.metadata import entry_points
 from typing import Any
@@ -49,6 +49,15 @@ def differences(before: dict[str, Any]) -> set[str]:
         for name in before.keys() | after.keys()
         if before.get(name, before) is not after.get(name, after)
     }
+
+
+def with_and_without_patches(look: Callable[[], Any]) -> tuple[Any, Any]:
+    """Return what a look at vLLM finds before the patches are in, and while they are."""
+    before = look()
+    undo = install(PATCHES)
+    after = look()
+    undo()
+    return before, after
 
 
 @pytest.fixture
@@ -228,10 +237,7 @@ def test_what_is_no_request_fails_as_before(body: Any) -> None:
             ChatCompletionRequest.model_validate(body)
         return f"{type(error.value)} {error.value}"
 
-    before = failure()
-    undo = install(PATCHES)
-    after = failure()
-    undo()
+    before, after = with_and_without_patches(failure)
 
     assert before == after
 
@@ -251,10 +257,7 @@ def test_openapi_knows_the_models_by_their_names(model: type[BaseModel]) -> None
         app.post("/")(endpoint)
         return app.openapi()["paths"]["/"]["post"]["requestBody"]
 
-    before = reference()
-    undo = install(PATCHES)
-    after = reference()
-    undo()
+    before, after = with_and_without_patches(reference)
 
     assert before == after
 
@@ -269,10 +272,7 @@ def test_error_of_a_union_names_nothing_of_the_guard() -> None:
             TypeAdapter(TokenizeRequest).validate_python({"model": "m", "messages": 5})
         return str(error.value)
 
-    before = failure()
-    undo = install(PATCHES)
-    after = failure()
-    undo()
+    before, after = with_and_without_patches(failure)
 
     assert before == after
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 
@@ -20,13 +19,7 @@ ENABLE = "VLLM_REUSE_GUARD_ENABLE_PROMPT_TOKEN_IDS"
 PEERS = "VLLM_REUSE_GUARD_KV_TRANSFER_ALLOWED_PEERS"
 
 
-@pytest.fixture(autouse=True)
-def read_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(settings, "_chosen", set())
-    monkeypatch.setattr(os, "environ", dict(os.environ))
-    settings.current.cache_clear()
-    yield
-    settings.current.cache_clear()
+pytestmark = pytest.mark.usefixtures("own_settings")
 
 
 def test_defaults_are_safe() -> None:

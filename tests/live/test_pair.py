@@ -13,7 +13,7 @@ import pytest
 from lab import launches
 from lab.models import Model
 from lab.pair import Pair, running_pair
-from lab.server import MODEL_NAME, Server
+from lab.server import CONTEXT, MODEL_NAME, Server
 from vllm_reuse_guard import __version__
 from vllm_reuse_guard.conformance import Profile
 from vllm_reuse_guard.conformance.answers import CHAT, Said, read
@@ -110,21 +110,20 @@ def test_refusal_frees_the_blocks_of_prefill_at_once(pair: Pair, ids: Any, strea
     wait_until_freed(pair.prefill)
 
 
-@pytest.mark.parametrize("spoil", [lambda groups: [*groups, *groups]], ids=["more-groups"])
-def test_pull_that_does_not_fit_fails_alone(pair: Pair, spoil: Any) -> None:
+def test_pull_that_does_not_fit_fails_alone(pair: Pair) -> None:
     """
-    What the worker of decode cannot read is an error for that request; the next is served.
+    A prompt of more blocks than prefill has handed over harms no other; the next one is served.
     """
     asked = question("eclipse")
     handover = pair.run_prefill(**asked)
-    blocks = spoil(handover.transfer_params["remote_block_ids"])
-    params = {**handover.transfer_params, "remote_block_ids": blocks}
+    long = [index % 1000 + 10 for index in range(CONTEXT - 24)]
 
-    failed = pair.decode.chat(**asked, kv_transfer_params=params)
+    failed = pair.decode.chat(**asked, kv_transfer_params=handover.with_ids(long))
 
+    # 0.27.0 reads the blocks that there are; later releases assert, and without the guard die.
     assert failed.status_code in (200, 500)
     assert pair.decode.chat(**question("dawn")).status_code == 200
-    # Prefill is told by another pull of the same blocks, or the tests to come find them in use.
+    # The pull that fits has prefill let go of the blocks, or the tests to come find them in use.
     said(pair.decode, **asked, kv_transfer_params=handover.with_ids(handover.ids))
     wait_until_freed(pair.prefill)
 

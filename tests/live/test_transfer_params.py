@@ -24,7 +24,6 @@ from lab.models import Model
 from lab.server import CONTEXT, MODEL_NAME, Server, running
 from vllm_reuse_guard.conformance import Expected, Profile, Trial, cases, trials
 from vllm_reuse_guard.conformance.endpoints import REFERENCE
-from vllm_reuse_guard.conformance.values import resolve
 from vllm_reuse_guard.core.transfer_params import Connector
 
 CLIENTS = 16
@@ -124,9 +123,7 @@ def bad_requests(server: Server) -> list[tuple[str, Any, set[int]]]:
 
 
 def _request(trial: Trial, subject: Any) -> tuple[str, Any, set[int]]:
-    stream = {"stream": trial.stream} if trial.endpoint.streams else {}
-    body = resolve({**trial.endpoint.asks, **stream, **trial.case.body}, subject)
-    return trial.endpoint.path, body, {400}
+    return trial.endpoint.path, trial.body(subject), {400}
 
 
 async def play(server: Server, bad: list[Any]) -> Tally:

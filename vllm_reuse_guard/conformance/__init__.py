@@ -18,6 +18,7 @@ import msgspec
 
 from ..core.outcome import Reason
 from .endpoints import Endpoint, Group
+from .values import Subject, resolve
 
 
 class Profile(str, Enum):
@@ -66,7 +67,7 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
     id: unique, never changes. rule: the row of the decision. description: present tense.
-    body: the JSON body; ``sender`` fills in the model, a question and a short answer.
+    body: what it adds to the plain question that each endpoint is asked.
     server: the kind of server it speaks about. at: the endpoints that the body is sent to.
     control: the id of a case that must hold first, else this one proves nothing.
     safe: false if an unguarded server can hang or die of the request.
@@ -95,6 +96,12 @@ class Trial:
     def id(self) -> str:
         """What tells this trial from every other, in a form that a test's name can hold."""
         return f"{self.case.id}@{self.endpoint.path}{'-stream' if self.stream else ''}"
+
+    def body(self, subject: Subject) -> dict[str, Any]:
+        """Return what is sent, but for the model's name; subject: what the model is like."""
+        stream = {"stream": self.stream} if self.endpoint.streams else {}
+        body: dict[str, Any] = resolve({**self.endpoint.asks, **stream, **self.case.body}, subject)
+        return body
 
 
 def trials(case: Case, *, harmony: bool) -> list[Trial]:

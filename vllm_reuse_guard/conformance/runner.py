@@ -14,7 +14,7 @@ from ..core.outcome import KEY
 from . import Case, Expected, Trial, cases
 from .answers import Answer, read
 from .endpoints import REFERENCE, Endpoint
-from .values import Subject, resolve
+from .values import Subject
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,7 @@ class Runner:
             return f"its control {case.control} does not hold", None
         answer = None
         try:
-            asks = {**endpoint.asks, **({"stream": trial.stream} if endpoint.streams else {})}
-            body = resolve({**asks, **case.body}, self._subject)
+            body = trial.body(self._subject)
             answer = self.ask(endpoint, body)
             objection = self._object(trial, body, answer)
             alive = self.ask(endpoint, dict(endpoint.asks)).status == 200

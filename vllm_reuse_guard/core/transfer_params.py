@@ -24,7 +24,7 @@ PREFILL = "do_remote_decode"
 _BlockId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 _Blocks = Annotated[list[_BlockId], msgspec.Meta(min_length=1)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-# A worker makes a list as long as a number of ranks: one of 2**31 took 23 GB and was killed.
+# A worker makes a list as long as a number of ranks, until the machine has no memory left.
 _MOST_RANKS = 1024
 _Ranks = Annotated[int, msgspec.Meta(ge=1, le=_MOST_RANKS)]
 _Size = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
@@ -217,7 +217,8 @@ def _fault(key: object, value: object, known: Mapping[str, tuple[_Kind, ...]]) -
         msgspec.msgpack.encode((key, value))
     except (OverflowError, RecursionError, TypeError, UnicodeEncodeError, ValueError):
         return _UNSENDABLE
-    return _UNSENDABLE if _is_deep(value) else None
+    # A known type bounds the depth; thousands of block ids need not be walked through for it.
+    return _UNSENDABLE if kinds is None and _is_deep(value) else None
 
 
 def _is_deep(value: object) -> bool:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,10 +12,8 @@ from typing import Any
 import msgspec
 
 from ....core.transfer_params import FIELD
-from ....effects import check_params, say_active, take_ids
+from ....effects import check_params, logger, say_active, take_ids
 from ....installer import Undo, replace, wrap
-
-logger = logging.getLogger("vllm.reuse_guard")
 
 _REQUEST_ID, _CLIENT_INDEX = 0, 11
 """Where an encoded EngineCoreRequest, which is an array, has them in every release."""

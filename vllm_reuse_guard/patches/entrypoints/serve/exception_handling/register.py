@@ -3,20 +3,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from types import ModuleType
 from typing import Any
 from uuid import uuid4
 
-from .....core.decision import forwarded, without_ids
 from .....core.transfer_params import FIELD
-from .....effects import was_told
+from .....effects import logger, take_ids, was_told
 from .....facts import connectors
 from .....installer import Undo, wrap
-
-logger = logging.getLogger("vllm.reuse_guard")
 
 _HANDLERS = ("validation_exception_handler", "vllm_error_handler", "exception_handler")
 
@@ -55,5 +51,6 @@ async def tell_connector(request: Any) -> None:
     body = vars(request).get("_json")
     params = body.get(FIELD) if isinstance(body, dict) else None
     if isinstance(params, dict):
-        plain = params if forwarded(params) is None else without_ids(body)[FIELD]
-        await client.notify_kv_transfer_request_rejected(f"refused-{uuid4().hex}", plain)
+        named = dict(params)
+        take_ids(named)
+        await client.notify_kv_transfer_request_rejected(f"refused-{uuid4().hex}", named)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from functools import partial
@@ -11,9 +10,8 @@ from threading import Event
 from types import ModuleType
 from typing import Any
 
+from .......effects import logger
 from .......installer import Undo, wrap
-
-logger = logging.getLogger("vllm.reuse_guard")
 
 _SECONDS_BETWEEN = 0.2
 

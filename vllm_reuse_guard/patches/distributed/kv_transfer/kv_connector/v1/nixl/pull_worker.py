@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from .......effects import logger
 from .......installer import Undo, wrap
-
-logger = logging.getLogger("vllm.reuse_guard")
 
 
 def apply(module: ModuleType) -> Undo:
