@@ -8,28 +8,53 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from . import __version__, facts, settings
+from . import __version__, facts, metrics, plugin, settings
 from .core.decision import forwarded
-from .core.outcome import KEY, Reason, Reject
+from .core.outcome import KEY, Outcome, Reason, Reject, Render, Reuse
 from .core.peers import judge_peers
 from .core.transfer_params import FIELD, judge_params, names_remote_blocks
 
-logger = logging.getLogger("vllm.reuse_guard")
+logger = plugin.logger
 
 
-def say_active(where: str, config: Any) -> None:
-    """Say in the log of a process that it is guarded, and by which settings."""
+def begin_front_end(config: Any) -> None:
+    """Say that an API server is guarded, in its log and on ``/metrics``."""
+    labels = _labels(config)
+    metrics.start_front_end(config, labels, plugin.active())
+    _say_active("API server", labels)
+
+
+def begin_engine_core(config: Any) -> None:
+    """Say in its log that an engine core is guarded, and begin to count."""
+    try:
+        metrics.start_engine_core(config)
+    except OSError as error:
+        logger.warning("What the engine core counts is not on /metrics: %s", error)
+    _say_active("engine core", _labels(config))
+
+
+def _labels(config: Any) -> dict[str, str]:
     chosen = settings.current()
     transfer = config.kv_transfer_config
     peers = chosen.kv_transfer_allowed_peers
+    return {
+        "version": __version__,
+        "policy": chosen.policy.value,
+        "without_connector": chosen.prompt_token_ids_without_connector.value,
+        "kv_connector": "none" if transfer is None else transfer.kv_connector,
+        "allowed_peers": "any" if peers is None else str(len(peers)),
+    }
+
+
+def _say_active(where: str, labels: dict[str, str]) -> None:
     logger.info(
         "vllm-reuse-guard %s is active in the %s (prompt_token_ids_policy=%s, KV connector: %s, "
         "allowed peers: %s)",
-        __version__,
+        labels["version"],
         where,
-        chosen.policy.value,
-        "none" if transfer is None else transfer.kv_connector,
-        "any" if peers is None else len(peers),
+        labels["policy"],
+        labels["kv_connector"],
+        labels["allowed_peers"],
     )
 
 
@@ -48,27 +73,29 @@ def take_ids(transfer_params: object) -> object:
 def leave_aside(transfer_params: object, reason: Reason) -> None:
     """Take the forwarded ids, if there are any, out of transfer params without using them."""
     if take_ids(transfer_params) is not None:
-        say_not_used(reason)
+        note(Render(reason))
 
 
-def say_used(count: int) -> None:
-    """Say in the log that the ids of a request are its prompt, and how many they are."""
-    logger.debug("kv_transfer_params['prompt_token_ids'] is used (reused): %d ids", count)
-
-
-def say_not_used(reason: Reason) -> None:
+def note(outcome: Outcome) -> None:
     """
-    Say in the log why the ids of a request are not used; never says which ids.
+    Count what becomes of the ids of a request and say so in the log; never says which ids.
 
     A server without a connector says so aloud once: it may have been started wrongly.
     """
-    logger.debug(
-        "kv_transfer_params['prompt_token_ids'] is not used (%s): the prompt comes from the rest "
-        "of the request",
-        reason.value,
-    )
-    if reason is Reason.NO_CONNECTOR:
-        _say_no_connector()
+    metrics.count_decision(outcome)
+    match outcome:
+        case Reuse(ids):
+            logger.debug(
+                "kv_transfer_params['prompt_token_ids'] is used (reused): %d ids", len(ids)
+            )
+        case Render(reason):
+            logger.debug(
+                "kv_transfer_params['prompt_token_ids'] is not used (%s): the prompt comes from "
+                "the rest of the request",
+                reason.value,
+            )
+            if reason is Reason.NO_CONNECTOR:
+                _say_no_connector()
 
 
 @cache
@@ -80,12 +107,19 @@ def _say_no_connector() -> None:
     )
 
 
-def check_params(params: object, config: Any, *, field: str = FIELD) -> None:
+def check_params(
+    params: object,
+    config: Any,
+    *,
+    field: str = FIELD,
+    count: Callable[[Reason], None] = metrics.count_refused_params,
+) -> None:
     """
     Refuse transfer params that the engine or its connector could not live with.
 
     params: their value in a request, whatever it is. config: the ``VllmConfig`` of the server.
-    field: where they were. Raises VLLMValidationError, vLLM's 400, which names the field.
+    field: where they were. count: who counts it. Raises VLLMValidationError, vLLM's 400, which
+    names the field.
     """
     if params is None:
         return
@@ -94,6 +128,7 @@ def check_params(params: object, config: Any, *, field: str = FIELD) -> None:
     if outcome is None and peers is not None:
         outcome = judge_peers(params, peers, field=field)
     if outcome is not None:
+        count(outcome.reason)
         raise refusal(outcome)
 
 

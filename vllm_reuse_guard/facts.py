@@ -3,11 +3,8 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
-from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -17,14 +14,14 @@ from .core.decision import Instance
 from .core.placeholders import ids_by_name, tokens_by_name
 from .core.token_ids import Vocabulary
 from .core.transfer_params import Connector
+from .installer import Elsewhere
 
-# Where the map of content part parsers is: from 0.33, in 0.32, up to 0.31.
-_PARSER_MAP = "MM_PARSER_MAP"
-_PARSER_MODULES = (
-    "vllm.renderers.chat_utils.chat_message",
-    "vllm.renderers.chat_utils",
-    "vllm.entrypoints.chat_utils",
+PARSER_MAP = Elsewhere(
+    "MM_PARSER_MAP",
+    # From 0.33, in 0.32, up to 0.31.
+    ("renderers.chat_utils.chat_message", "renderers.chat_utils", "entrypoints.chat_utils"),
 )
+"""vLLM's own map of the parsers of content parts."""
 
 _CONNECTORS = {
     "NixlConnector": Connector.NIXL_PULL,
@@ -50,13 +47,7 @@ def instance(online_renderer: Any) -> Instance:
 @cache
 def media_keys() -> frozenset[str]:
     """Return the keys that make a content part media, those of the running vLLM included."""
-    return MEDIA_KEYS | (frozenset(_parser_map()) - TEXT_TYPES)
-
-
-def parser_map_is_there(_module: ModuleType) -> Iterable[str]:
-    """Check, for ``Patch.applies``, that the map of content part parsers can be found."""
-    if not _parser_map():
-        yield f"{_PARSER_MODULES[-1]}.{_PARSER_MAP}"
+    return MEDIA_KEYS | (frozenset(PARSER_MAP.find() or ()) - TEXT_TYPES)
 
 
 def connectors(config: Any) -> frozenset[Connector]:
@@ -122,11 +113,3 @@ def _highest_known(tokenizer: Any) -> int | None:
     with suppress(NotImplementedError):
         highest = max(highest, tokenizer.vocab_size - 1)
     return highest
-
-
-def _parser_map() -> Iterable[str]:
-    for name in _PARSER_MODULES:
-        with suppress(ModuleNotFoundError):
-            if parsers := getattr(importlib.import_module(name), _PARSER_MAP, None):
-                return list(parsers)
-    return ()

@@ -18,7 +18,6 @@ from pydantic import BaseModel
 from pydantic_core import core_schema
 
 Undo: TypeAlias = Callable[[], object]
-Check: TypeAlias = Callable[[ModuleType], Iterable[str]]
 
 _SCHEMA_HOOK = "__get_pydantic_core_schema__"
 
@@ -31,27 +30,57 @@ class PatchModule(Protocol):
 
 
 @dataclass(frozen=True)
+class Elsewhere:
+    """
+    A name that one of several modules defines, whichever the release has.
+
+    modules: their paths below ``vllm``, the latest first.
+    """
+
+    name: str
+    modules: tuple[str, ...]
+
+    def find(self) -> Any:
+        """Return what the name stands for, importing what it takes; None if nobody defines it."""
+        for module in self.modules:
+            with suppress(ModuleNotFoundError):
+                found = getattr(importlib.import_module(f"vllm.{module}"), self.name, None)
+                if found is not None:
+                    return found
+        return None
+
+    def __str__(self) -> str:
+        """Name it as in the latest release."""
+        return f"vllm.{self.modules[0]}.{self.name}"
+
+
+@dataclass(frozen=True)
 class Patch:
     """
     One patched upstream module, and the paperwork that goes with it.
 
     module: its path below ``vllm``; the patch stands at the same path below ``patches``.
-    applies: yields the name of each seam that the upstream module lacks.
+    seams: the names that the upstream module itself must define, such as "reader" or
+        "Class.method". What is only inherited does not count: its patch would act elsewhere too.
     why: what goes wrong without it. upstream: what vLLM does about it, and since when.
     unchanged: what stays as it is. remove_when: when this patch has done its service.
     only_with: a module without which this one is of no use: engine processes import some
         front-end modules for their types alone.
     earlier: where the same names were in earlier releases, if not in ``module``.
+    upstream_since: the first release that does without this patch, if there is one.
+    also: what other modules must define.
     """
 
     module: str
-    applies: Check
+    seams: tuple[str, ...]
     why: str
     upstream: str
     unchanged: str
     remove_when: str
     only_with: str | None = None
     earlier: str | None = None
+    upstream_since: str | None = None
+    also: tuple[Elsewhere, ...] = ()
 
     @property
     def needed_with(self) -> frozenset[str]:
@@ -61,8 +90,12 @@ class Patch:
     @property
     def target(self) -> str:
         """The full name of the upstream module, the earlier one where there is no other."""
-        moved = self.earlier is not None and not _is_there(self.module)
-        return f"vllm.{self.earlier if moved else self.module}"
+        return f"vllm.{self.path_in(_folder_of_vllm())}"
+
+    def path_in(self, vllm: Path) -> str:
+        """Return the path of the upstream module below the folder of a vLLM, whichever it has."""
+        moved = self.earlier is not None and not file_of(self.module, vllm).exists()
+        return str(self.earlier if moved else self.module)
 
     def load(self) -> PatchModule:
         """Import our side of the patch."""
@@ -70,37 +103,32 @@ class Patch:
         return cast(PatchModule, importlib.import_module(path))
 
 
-def _is_there(module: str) -> bool:
-    # Looked up as a file: finding it by import would import the packages that it is in.
+def file_of(module: str, vllm: Path) -> Path:
+    """Return the file of a module, given by its path below ``vllm``, in the folder of a vLLM."""
+    # Finding it by import would import the packages that it is in.
+    path = vllm.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def _folder_of_vllm() -> Path:
     (folder,) = sys.modules["vllm"].__path__
-    return Path(folder, *module.split(".")).with_suffix(".py").exists()
-
-
-def defines(*names: str) -> Check:
-    """
-    Check that a module itself defines these names, such as "reader" or "Class.method".
-
-    What is only inherited or imported does not count: its patch would act elsewhere too.
-    """
-
-    def check(module: ModuleType) -> Iterable[str]:
-        for name in names:
-            *path, last = name.split(".")
-            owner = reduce(lambda part, step: getattr(part, step, None), path, cast(Any, module))
-            if last not in vars(owner if owner is not None else object):
-                yield f"{module.__name__}.{name}"
-
-    return check
-
-
-def both(*checks: Check) -> Check:
-    """Check one thing and another; yields what any of them misses."""
-    return lambda module: [seam for check in checks for seam in check(module)]
+    return Path(folder)
 
 
 def misfits(patches: Iterable[Patch]) -> tuple[str, ...]:
     """Name every seam that the imported upstream modules of these patches lack."""
-    return tuple(seam for patch in patches for seam in patch.applies(sys.modules[patch.target]))
+    return tuple(seam for patch in patches for seam in _missing(patch, sys.modules[patch.target]))
+
+
+def _missing(patch: Patch, module: ModuleType) -> Iterable[str]:
+    for name in patch.seams:
+        *path, last = name.split(".")
+        owner = reduce(lambda part, step: getattr(part, step, None), path, cast(Any, module))
+        if last not in vars(owner if owner is not None else object):
+            yield f"{module.__name__}.{name}"
+    for elsewhere in patch.also:
+        if elsewhere.find() is None:
+            yield str(elsewhere)
 
 
 def install(patches: Iterable[Patch]) -> Undo:

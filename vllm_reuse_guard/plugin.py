@@ -11,8 +11,10 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
+from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -22,38 +24,79 @@ if TYPE_CHECKING:
 # A child of vLLM's own logger, so that the lines go where the operator sends vLLM's.
 logger = logging.getLogger("vllm.reuse_guard")
 
+GROUP, NAME = "vllm.general_plugins", "reuse_guard"
+"""The entry point by which vLLM finds this module; VLLM_PLUGINS can leave it out by its name."""
+
+_IN_TREE = "vllm.reuse_guard"
+
 _registered = False
+_active: list[str] = []
+
+
+def active() -> list[str]:
+    """Return the modules of the patches that are active in this process, so far."""
+    return list(_active)
 
 
 def register() -> None:
     """
     Guard this process, once, however often vLLM calls it.
 
+    Stands aside where vLLM holds the in-tree form, which guards every process by itself.
     Raises SystemExit with one line if the guard cannot do its work: a setting is bad, vLLM
     is not there, unknown, or lacks a seam. Nothing is patched then.
     """
     global _registered
     if _registered:
         return
-    from .errors import GuardError
+    with _ending_with_one_line():
+        version = _vllm_version()
+        if find_spec(_IN_TREE) is None:
+            _activate(version)
+        else:
+            from .in_tree import require_complete
 
-    try:
-        _activate()
-    except GuardError as error:
-        raise SystemExit(str(error)) from error
+            require_complete(f"{_IN_TREE}.in_tree")
+            logger.debug("vllm-reuse-guard stands aside: this vLLM has it in its tree")
     _registered = True
 
 
-def _activate() -> None:
+def guard_module(name: str, require_complete: Callable[[], object]) -> None:
+    """
+    Patch one upstream module that is imported to its end, as the in-tree form asks it to.
+
+    name: of the module, such as "vllm.engine.arg_utils". Raises as ``register`` does, and
+    ends likewise if the tree is not complete.
+    """
+    with _ending_with_one_line():
+        require_complete()
+        from . import settings
+        from .patches import needed_by
+
+        settings.current()
+        version = _vllm_version()
+        _guard(version, [patch for patch in needed_by(version) if patch.target == name])
+
+
+@contextmanager
+def _ending_with_one_line() -> Iterator[None]:
+    from .errors import GuardError
+
+    try:
+        yield
+    except GuardError as error:
+        raise SystemExit(str(error)) from error
+
+
+def _activate(version: str) -> None:
     import wrapt
 
     from . import settings
-    from .patches import PATCHES
+    from .patches import needed_by
 
     settings.current()
-    version = _vllm_version()
-    awaited = {patch: set(patch.needed_with - sys.modules.keys()) for patch in PATCHES}
-    _guard(version, [patch for patch in PATCHES if not awaited[patch]])
+    awaited = {patch: set(patch.needed_with - sys.modules.keys()) for patch in needed_by(version)}
+    _guard(version, [patch for patch in awaited if not awaited[patch]])
     for patch, modules in awaited.items():
         for name in tuple(modules):
             wrapt.register_post_import_hook(partial(_guard_late, version, patch, modules), name)
@@ -66,6 +109,7 @@ def _guard(version: str, patches: Sequence[Patch]) -> None:
         install(patches)
         for patch in patches:
             logger.debug("vllm-reuse-guard: patched %s", patch.target)
+            _active.append(patch.module)
 
 
 def _guard_late(version: str, patch: Patch, awaited: set[str], module: ModuleType) -> None:

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 from . import facts
 from .core.content import is_text_only
 from .core.decision import forwarded, without_ids
-from .core.outcome import KEY, Reason
-from .effects import say_not_used
+from .core.outcome import KEY, Reason, Render
+from .effects import note
 
 Scan: TypeAlias = Callable[[Any, Callable[[Any], Any]], Any]
 
@@ -40,7 +40,7 @@ def scan(field: str) -> Scan:
         if not is_text_only(
             body.get(field), media_keys=facts.media_keys(), iterators_are_text=False
         ):
-            say_not_used(Reason.NON_TEXT_CONTENT)
+            note(Render(Reason.NON_TEXT_CONTENT))
             return validate(without_ids(body))
         request = validate(body)
         vars(request)[_SCANNED] = ids

@@ -17,3 +17,16 @@ def is_tested(version: str) -> bool:
     """
     parts = re.fullmatch(r"(\d+\.\d+)\.\d+(?:\.post\d+)?(?:\+.*)?", version)
     return parts is not None and f"{parts[1]}.0" in TESTED
+
+
+def is_at_least(version: str, release: str) -> bool:
+    """
+    Tell whether a vLLM version is of a release or a later one; False if that cannot be told.
+
+    A build on the way to a release (0.31.1.dev7) counts as the one before it.
+    """
+    parts = re.match(r"(\d+)\.(\d+)\.", version)
+    wanted = re.match(r"(\d+)\.(\d+)\.", release)
+    if parts is None or wanted is None:
+        return False
+    return tuple(map(int, parts.groups())) >= tuple(map(int, wanted.groups()))

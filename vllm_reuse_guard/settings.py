@@ -116,6 +116,13 @@ def choose(field: str, value: str) -> None:
     current()
 
 
+def source(field: str) -> str:
+    """Return where the value of a setting comes from: its flag, its variable or nowhere."""
+    if field in _chosen:
+        return flag(field)
+    return variable(field) if variable(field) in os.environ else "default"
+
+
 def variable(field: str) -> str:
     """Return the environment variable of a setting."""
     return PREFIX + field.upper()

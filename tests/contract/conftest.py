@@ -32,7 +32,7 @@ from lab.paths import MODELS  # noqa: E402
 from lab.server import CONTEXT  # noqa: E402
 from vllm_reuse_guard import installer, settings  # noqa: E402
 from vllm_reuse_guard.conformance import Profile  # noqa: E402
-from vllm_reuse_guard.patches import PATCHES  # noqa: E402
+from vllm_reuse_guard.patches import PATCHES, needed_by  # noqa: E402
 
 for patch in PATCHES:
     importlib.import_module(patch.target)
@@ -40,8 +40,8 @@ for patch in PATCHES:
 
 @pytest.fixture
 def guarded() -> Iterator[None]:
-    """Every patch is in for the test, and out after it."""
-    undo = installer.install(PATCHES)
+    """Every patch that the release needs is in for the test, and out after it."""
+    undo = installer.install(needed_by(vllm.__version__))
     yield
     undo()
 

@@ -22,7 +22,7 @@ from vllm.entrypoints.serve.tokenize.protocol import TokenizeChatRequest, Tokeni
 from lab.models import Model
 from tests.contract.conftest import make_renderer
 from vllm_reuse_guard import __version__, installer, plugin, settings
-from vllm_reuse_guard.installer import defines, install, misfits
+from vllm_reuse_guard.installer import install, misfits
 from vllm_reuse_guard.patches import PATCHES
 
 RENDERER = "vllm.renderers.online_renderer"
@@ -281,11 +281,11 @@ def test_inherited_name_is_no_seam() -> None:
     """
     What a class merely inherits is not its own: a patch of it would act elsewhere too.
     """
-    module = sys.modules[ChatCompletionRequest.__module__]
+    (chat,) = [patch for patch in PATCHES if patch.target == ChatCompletionRequest.__module__]
 
-    (missing,) = defines("ChatCompletionRequest.model_dump_json")(module)
+    (missing,) = misfits([replace(chat, seams=("ChatCompletionRequest.model_dump_json",))])
 
-    assert missing.endswith("ChatCompletionRequest.model_dump_json")
+    assert f"{chat.target}.ChatCompletionRequest.model_dump_json" == missing
 
 
 def test_no_reader_imported_the_function_by_value() -> None:
@@ -323,7 +323,7 @@ print(hasattr(module._reused_prompt_token_ids, "__wrapped__"))
 """
 SPOIL = """
 (patch,) = [patch for patch in PATCHES if patch.module == "renderers.online_renderer"]
-object.__setattr__(patch, "applies", lambda module: ["a seam"])
+object.__setattr__(patch, "seams", ("a_seam",))
 """
 
 
@@ -338,4 +338,4 @@ def test_module_that_is_imported_later(spoil: str, status: int) -> None:
 
     assert status == ended.returncode, ended.stderr
     assert ("True" in ended.stdout) == (status == 0)
-    assert ("a seam is missing" in ended.stderr) == (status == 1)
+    assert ("a_seam is missing" in ended.stderr) == (status == 1)

@@ -120,15 +120,20 @@ def _object_to_render(answer: Answer, plain: Answer) -> str | None:
     if answer == plain:
         return None
     if answer.status != plain.status:
-        return f"status {answer.status}, but {plain.status} without ids: {answer.error}"
-    return f"the answer is not the one without ids: {answer} and not {plain}"
+        error = f": {answer.error}" if answer.error else ""
+        return f"status {answer.status}, but {plain.status} without ids{error}"
+    if answer.error != plain.error:
+        return f"the error is not the one without ids: {answer.error}"
+    if answer.said.prompt != plain.said.prompt:
+        return "the prompt is not the one without ids"
+    return "the answer is not the one without ids"
 
 
 def _object_to_reject(answer: Answer, case: Case, endpoint: Endpoint) -> str | None:
     expect = case.expect
     message = answer.error or ""
     if answer.status != 400:
-        return f"status {answer.status} instead of 400: {message}"
+        return f"status {answer.status} instead of 400{f': {message}' if message else ''}"
     if answer.media_type != "application/json":
         return f"the answer is {answer.media_type}, not JSON"
     if endpoint.names_field and answer.param != expect.param:

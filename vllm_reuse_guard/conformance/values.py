@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import cycle, islice
 from typing import Any
 
 REF = "$ref"
@@ -20,15 +21,16 @@ class Subject:
     What a server's model is like.
 
     forwarded: ids that its prefill would forward, of a conversation that no case holds.
+    longest: the most prompt tokens that the context takes.
     embedding_rows: rows of the embedding table. last_known: the last id of model and
-    tokenizer together. longest: the most prompt tokens that the context takes.
-    placeholder: the id that stands for an image, None for a model of text alone.
+    tokenizer together. placeholder: the id that stands for an image. Each of these is None
+    where it is not known or not there.
     """
 
     forwarded: list[int]
-    embedding_rows: int
-    last_known: int
     longest: int
+    embedding_rows: int | None = None
+    last_known: int | None = None
     placeholder: int | None = None
 
 
@@ -49,18 +51,30 @@ def resolve(value: Any, subject: Subject) -> Any:
     return {key: resolve(item, subject) for key, item in value.items()}
 
 
+def referred(value: Any) -> set[str]:
+    """Return the names that are referred to anywhere in a JSON value."""
+    if isinstance(value, list):
+        return {name for item in value for name in referred(item)}
+    if not isinstance(value, dict):
+        return set()
+    if REF in value:
+        return {value[REF]}
+    return {name for item in value.values() for name in referred(item)}
+
+
 def references(subject: Subject) -> Mapping[str, Any]:
-    """Return every value that a case can refer to, by name."""
+    """Return every value that a case can refer to, by name; None for one that is not known."""
     nested: list[Any] = []
     for _ in range(_NESTING):
         nested = [nested]
+    rows, last = subject.embedding_rows, subject.last_known
     return {
         "forwarded": subject.forwarded,
-        "longest": [index % subject.embedding_rows for index in range(subject.longest)],
-        "last_embedded": subject.embedding_rows - 1,
-        "first_without_row": subject.embedding_rows,
-        "last_known": subject.last_known,
-        "first_past": subject.last_known + 1,
+        "longest": list(islice(cycle(subject.forwarded), subject.longest)),
+        "last_embedded": None if rows is None else rows - 1,
+        "first_without_row": rows,
+        "last_known": last,
+        "first_past": None if last is None else last + 1,
         "nan": float("nan"),
         "infinity": float("inf"),
         "huge": 10**_DIGITS,

@@ -40,6 +40,13 @@ class Peer:
     network: _Network | None
     port: int | None
 
+    def __str__(self) -> str:
+        """Write the entry as ``parse`` reads it."""
+        host = self.name if self.network is None else str(self.network)
+        if self.port is None:
+            return str(host)
+        return f"[{host}]:{self.port}" if ":" in str(host) else f"{host}:{self.port}"
+
     def allows(self, host: str, ports: Collection[object]) -> bool:
         """Tell whether a host may be dialled at all of these ports; nothing is looked up."""
         if self.port is not None and not ports:

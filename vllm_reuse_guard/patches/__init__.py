@@ -9,13 +9,14 @@ module that it patches, below this folder; it collects facts and acts, the rules
 
 from __future__ import annotations
 
-from ..facts import parser_map_is_there
-from ..installer import Patch, both, defines
+from ..facts import PARSER_MAP
+from ..installer import Patch
+from ..releases import is_at_least
 
 PATCHES = (
     Patch(
         module="engine.arg_utils",
-        applies=defines("EngineArgs.add_cli_args"),
+        seams=("EngineArgs.add_cli_args",),
         why="An operator chooses settings as flags, in a configuration file or as variables.",
         upstream="No such settings.",
         unchanged="Every other flag.",
@@ -23,15 +24,13 @@ PATCHES = (
     ),
     Patch(
         module="renderers.online_renderer",
-        applies=both(
-            defines(
-                "_reused_prompt_token_ids",
-                "OnlineRenderer.__init__",
-                "OnlineRenderer.preprocess_chat",
-                "OnlineRenderer._make_request_with_harmony",
-            ),
-            parser_map_is_there,
+        seams=(
+            "_reused_prompt_token_ids",
+            "OnlineRenderer.__init__",
+            "OnlineRenderer.preprocess_chat",
+            "OnlineRenderer._make_request_with_harmony",
         ),
+        also=(PARSER_MAP,),
         why="Every reader of forwarded ids calls one function, which passes ids that hang or "
         "kill the engine, drop images, or fail after a stream has opened.",
         upstream="No check up to 0.31. From 0.32 type and vocabulary are checked; a missing "
@@ -41,10 +40,7 @@ PATCHES = (
     ),
     Patch(
         module="entrypoints.openai.chat_completion.protocol",
-        applies=defines(
-            "ChatCompletionRequest.__pydantic_core_schema__",
-            "BatchChatCompletionRequest.to_chat_completion_request",
-        ),
+        seams=("ChatCompletionRequest", "BatchChatCompletionRequest.to_chat_completion_request"),
         why="Validation drops the media keys of some content parts and turns some content into "
         "one-shot iterators, so that only the raw body tells whether all of it is text.",
         upstream="From 0.32 a validator of its own does the same; it counts fewer things as "
@@ -55,9 +51,7 @@ PATCHES = (
     ),
     Patch(
         module="entrypoints.openai.responses.protocol",
-        applies=defines(
-            "ResponsesRequest.__pydantic_core_schema__", "ResponsesRequest.to_sampling_params"
-        ),
+        seams=("ResponsesRequest", "ResponsesRequest.to_sampling_params"),
         why="Media in the input is dropped beside forwarded ids; for a Harmony model, which "
         "does not read the ids, they go to the engine and the connector.",
         upstream="The same in every release.",
@@ -68,7 +62,7 @@ PATCHES = (
     ),
     Patch(
         module="entrypoints.openai.completion.protocol",
-        applies=defines("CompletionRequest.to_sampling_params"),
+        seams=("CompletionRequest.to_sampling_params",),
         why="Ids beside a completion, which has a prompt of its own, go to the engine and the "
         "connector.",
         upstream="The same in every release.",
@@ -78,7 +72,7 @@ PATCHES = (
     ),
     Patch(
         module="entrypoints.scale_out.token_in_token_out.serving",
-        applies=defines("ServingTokens.serve_tokens"),
+        seams=("ServingTokens.serve_tokens",),
         why="Ids beside a prompt that is token ids already go to the engine and the connector, "
         "by the transfer params or by sampling_params.extra_args.",
         upstream="By the latter in every release, by the former from 0.29.",
@@ -87,15 +81,16 @@ PATCHES = (
     ),
     Patch(
         module="entrypoints.scale_out.render.serving",
-        applies=defines("ServingRender.render_chat_request"),
+        seams=("ServingRender.render_chat_request",),
         why="/cohere/v2/chat/render answers 500 to what is raised, a refusal included.",
         upstream="A 400 from 0.32.",
         unchanged="The other routes that render chats: their 400 is the same as if raised.",
         remove_when="0.31 is no longer supported.",
+        upstream_since="0.32.0",
     ),
     Patch(
         module="entrypoints.serve.tokenize.protocol",
-        applies=defines("TokenizeChatRequest.__pydantic_core_schema__"),
+        seams=("TokenizeChatRequest",),
         why="Transfer params reach the reader as an extra field, and no validator looks for "
         "media beside the ids.",
         upstream="The same in every release; for Harmony models the field is lost from 0.33.",
@@ -105,23 +100,25 @@ PATCHES = (
     ),
     Patch(
         module="entrypoints.anthropic.serving",
-        applies=defines("AnthropicServingMessages.create_messages"),
+        seams=("AnthropicServingMessages.create_messages",),
         why="/v1/messages answers 500 to what is raised, a refusal included.",
         upstream="A 400 from 0.28.",
         unchanged="The answer to every other error.",
         remove_when="0.27 is no longer supported.",
+        upstream_since="0.28.0",
     ),
     Patch(
         module="entrypoints.cohere.serving",
-        applies=defines("CohereServingChatV2.create_chat_v2"),
+        seams=("CohereServingChatV2.create_chat_v2",),
         why="/cohere/v2/chat answers 500 to what is raised, a refusal included.",
         upstream="A 400 from 0.32.",
         unchanged="The answer to every other error.",
         remove_when="0.31 is no longer supported.",
+        upstream_since="0.32.0",
     ),
     Patch(
         module="entrypoints.generate.base.serving",
-        applies=defines("GenerateBaseServing._with_kv_transfer_rejection_cleanup"),
+        seams=("GenerateBaseServing._with_kv_transfer_rejection_cleanup",),
         why="Transfer params that lack a field or have one of a wrong type kill or hang the "
         "engine. The notice of a request that fails before it is rendered carries its ids.",
         upstream="No check in any release.",
@@ -131,7 +128,7 @@ PATCHES = (
     ),
     Patch(
         module="entrypoints.openai.chat_completion.batch_serving",
-        applies=defines("OpenAIServingChatBatch.create_batch_chat_completion"),
+        seams=("OpenAIServingChatBatch.create_batch_chat_completion",),
         why="A batch is served outside of the cleanup: prefill keeps the blocks of a refused one "
         "until their lease ends, and nobody looks at its transfer params.",
         upstream="The same in every release.",
@@ -140,7 +137,7 @@ PATCHES = (
     ),
     Patch(
         module="entrypoints.serve.exception_handling.register",
-        applies=defines("validation_exception_handler", "vllm_error_handler", "exception_handler"),
+        seams=("validation_exception_handler", "vllm_error_handler", "exception_handler"),
         why="A body that is not valid, beside valid transfer params, is refused without a word "
         "to the connector: prefill keeps its blocks until their lease ends.",
         upstream="The same in every release.",
@@ -149,8 +146,17 @@ PATCHES = (
         earlier="entrypoints.openai.api_server",
     ),
     Patch(
+        module="entrypoints.serve.instrumentator.metrics",
+        seams=("attach_router",),
+        why="What decides about ids is not told by which endpoint a request came, and an operator "
+        "wants to know what his metrics are about.",
+        upstream="No metrics about forwarded ids in any release.",
+        unchanged="Every other metric.",
+        remove_when="Upstream counts what becomes of forwarded ids.",
+    ),
+    Patch(
         module="v1.engine.async_llm",
-        applies=defines("AsyncLLM.notify_kv_transfer_request_rejected"),
+        seams=("AsyncLLM.notify_kv_transfer_request_rejected",),
         why="The notice of a refused request kills the engine if its transfer params name no "
         "remote blocks.",
         upstream="The same in every release.",
@@ -159,7 +165,7 @@ PATCHES = (
     ),
     Patch(
         module="v1.engine.core",
-        applies=defines(
+        seams=(
             "MsgpackDecoder",
             "EngineCoreRequest",
             "EngineCoreRequestType",
@@ -178,7 +184,7 @@ PATCHES = (
     ),
     Patch(
         module="distributed.kv_transfer.kv_connector.v1.nixl.base_scheduler",
-        applies=defines("NixlBaseConnectorScheduler._nixl_handshake_listener"),
+        seams=("NixlBaseConnectorScheduler._nixl_handshake_listener",),
         why="A handshake that cannot be read, or for a rank that is not here, ends the thread "
         "that answers them: nobody can pull from this instance any more, and /health says 200.",
         upstream="The same in every release.",
@@ -187,7 +193,7 @@ PATCHES = (
     ),
     Patch(
         module="distributed.kv_transfer.kv_connector.v1.nixl.pull_worker",
-        applies=defines("NixlPullConnectorWorker._read_blocks_for_req"),
+        seams=("NixlPullConnectorWorker._read_blocks_for_req",),
         why="Transfer params with too few blocks for the prompt, or more groups than the model "
         "has, fail an assertion of the worker, which takes the engine with it.",
         upstream="The same in every release.",
@@ -195,3 +201,12 @@ PATCHES = (
         remove_when="Upstream fails the request whose pull cannot begin.",
     ),
 )
+
+
+def needed_by(version: str) -> tuple[Patch, ...]:
+    """Return the patches that a vLLM of this version needs: all but those it does without."""
+    return tuple(
+        patch
+        for patch in PATCHES
+        if patch.upstream_since is None or not is_at_least(version, patch.upstream_since)
+    )

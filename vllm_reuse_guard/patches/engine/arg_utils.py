@@ -27,13 +27,18 @@ def add_cli_args(
 ) -> Any:
     """Add the flags, in a group of their own; a configuration file can have them too."""
     parser = wrapped(*args, **kwargs)
+    add_flags(parser)
+    return parser
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags to a parser; reading one sets its setting."""
     group = parser.add_argument_group(
         title="vllm-reuse-guard",
         description="Who may send prompt token ids and KV transfer params, and which.",
     )
     for field in settings.FLAGS:
         group.add_argument(settings.flag(field), action=Choose, **_options(field))
-    return parser
 
 
 class Choose(argparse.Action):

@@ -13,8 +13,9 @@ from typing import Any
 from ... import facts
 from ...core.decision import Prompt, decide
 from ...core.outcome import Reject, Render, Reuse
-from ...effects import refusal, say_active, say_not_used, say_used, take_ids
+from ...effects import begin_front_end, note, refusal, take_ids
 from ...installer import Undo, wrap
+from ...metrics import timing_decision
 from ...raw_body import was_scanned
 
 
@@ -52,7 +53,7 @@ def init(
     """
     wrapped(*args, **kwargs)
     facts.instance(instance)
-    say_active("API server", instance.renderer.config)
+    begin_front_end(instance.renderer.config)
 
 
 async def preprocess_chat(
@@ -102,13 +103,13 @@ def read_ids(
         messages=rendering.messages,
         scanned=was_scanned(request, ids),
     )
-    outcome = decide(prompt, facts.instance(rendering.renderer))
+    with timing_decision():
+        outcome = decide(prompt, facts.instance(rendering.renderer))
+    note(outcome)
     match outcome:
         case Reuse(reused):
-            say_used(len(reused))
             return reused
-        case Render(reason):
-            say_not_used(reason)
+        case Render():
             return None
         case Reject():
             raise refusal(outcome)

@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from ....core.transfer_params import FIELD
-from ....effects import check_params, logger, say_active, take_ids
+from ....effects import begin_engine_core, check_params, logger, take_ids
 from ....installer import Undo, replace, wrap
+from ....metrics import count_dropped_frame, count_params_refused_by_engine_core
 
 _REQUEST_ID, _CLIENT_INDEX = 0, 11
 """Where an encoded EngineCoreRequest, which is an array, has them in every release."""
@@ -91,7 +92,7 @@ def preprocess_add_request(
         params = request.sampling_params
         given = ((params and params.extra_args) or {}).get(FIELD)
         take_ids(given)
-        check_params(given, instance.vllm_config)
+        check_params(given, instance.vllm_config, count=count_params_refused_by_engine_core)
         return wrapped(request)
 
     return preprocess(*args, **kwargs)
@@ -103,6 +104,8 @@ def answer_failure(
     """Answer the client of a failed request; nobody can be answered if nothing says who it was."""
 
     def answer(request: Any) -> None:
+        if isinstance(request, Undecodable):
+            count_dropped_frame()
         if isinstance(request, Undecodable) and request.request_id is None:
             logger.error("A request that cannot be decoded is dropped: %s", request.error)
         else:
@@ -115,7 +118,7 @@ def say_and_work(
     wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Say that the engine core is guarded when it begins to take requests in."""
-    say_active("engine core", instance.vllm_config)
+    begin_engine_core(instance.vllm_config)
     return wrapped(*args, **kwargs)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from .....core.decision import decide_batch
 from .....core.outcome import Reject
-from .....effects import refusal, take_ids
+from .....effects import note, refusal, take_ids
 from .....installer import Undo, wrap, wrap_validation
 from .....raw_body import scan
 
@@ -35,5 +35,6 @@ def to_chat_completion_request(
     """
     outcome = decide_batch(take_ids(getattr(instance, "kv_transfer_params", None)))
     if isinstance(outcome, Reject):
+        note(outcome)
         raise refusal(outcome)
     return wrapped(*args, **kwargs)

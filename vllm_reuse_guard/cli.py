@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``vllm-reuse-guard``. It imports no vLLM: it runs where none is, or a broken one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import ExitStack
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Optional
+
+import httpx
+import typer
+from rich.box import HEAVY_HEAD, Box
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from rich.text import Text
+
+from . import __version__
+from .conformance import Case, cases
+from .doctor import Report, examine
+from .errors import GuardError
+from .in_tree.tree import Tree
+from .probe.discovery import ProbeError, discover
+from .probe.reports import Format, describe, summary, table, write
+from .probe.session import UNSAFE_WARNING, Probed, plan, run
+
+_HELD, _NOT_HELD, _COULD_NOT = 0, 1, 2
+"""What the command ends with: all is well, something is not, it could not tell."""
+
+_WIDE = 200
+
+app = typer.Typer(
+    name="vllm-reuse-guard",
+    help="Checks for prompt token ids that are forwarded to a vLLM decode instance.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+in_tree = typer.Typer(help="The guard inside of a vLLM tree.", no_args_is_help=True)
+app.add_typer(in_tree, name="in-tree")
+
+_TREE = Annotated[
+    Optional[Path],  # noqa: UP045 - typer reads it on Python 3.10
+    typer.Option(
+        "--tree",
+        exists=True,
+        file_okay=False,
+        help="A vLLM checkout or package. By default the vLLM that this Python imports.",
+    ),
+]
+
+
+_URLS = Annotated[list[str], typer.Argument(help="Where the servers answer.", metavar="URL...")]
+_FORMAT = Annotated[Format, typer.Option("--format", help="How the result is written.")]
+_CASES = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option("--case", metavar="ID", help="Send this case only; can be given several times."),
+]
+_MODEL = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--model", help="The model to ask. By default the first that the server has."),
+]
+_KEY = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--api-key", envvar="VLLM_API_KEY", help="Sent as a bearer token."),
+]
+_TIMEOUT = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for each answer.")]
+_UNSAFE = Annotated[bool, typer.Option("--unsafe", help=UNSAFE_WARNING)]
+_CONNECTOR = Annotated[
+    Optional[bool],  # noqa: UP045
+    typer.Option(
+        "--connector/--no-connector",
+        help="Whether the servers are to use forwarded ids, as those with a KV connector are. "
+        "By default that is looked up: NixlConnector and the guard show themselves on /metrics.",
+    ),
+]
+_ARGUMENTS = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Argument(metavar="[-- ARGUMENT...]", help="What would follow `vllm serve`."),
+]
+
+
+@app.callback(invoke_without_command=True)
+def show_version(
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> None:
+    """Show the version, if that is all that is asked for."""
+    if version:
+        typer.echo(f"vllm-reuse-guard {__version__}")
+        raise typer.Exit
+
+
+@in_tree.command()
+def diff(tree: _TREE = None) -> None:
+    """Print the guard as a patch for `git apply`; nothing if the tree has it."""
+    typer.echo(Tree.at(tree).diff(), nl=False)
+
+
+@in_tree.command()
+def apply(tree: _TREE = None) -> None:
+    """Put the guard into the tree; go on where an interrupted run stopped."""
+    found = Tree.at(tree)
+    done = found.apply()
+    typer.echo(f"{found.vllm}: the guard {'is in now' if done else 'was in already'}")
+
+
+@in_tree.command()
+def revert(tree: _TREE = None) -> None:
+    """Take the guard out of the tree, to the byte."""
+    found = Tree.at(tree)
+    done = found.revert()
+    typer.echo(f"{found.vllm}: the guard {'is out now' if done else 'was not in'}")
+
+
+@app.command()
+def probe(
+    urls: _URLS,
+    wanted: _FORMAT = Format.TABLE,
+    case: _CASES = None,
+    model: _MODEL = None,
+    api_key: _KEY = None,
+    timeout: _TIMEOUT = 30.0,
+    unsafe: _UNSAFE = False,
+    connector: _CONNECTOR = None,
+) -> None:
+    """
+    Try the conformance cases on running servers, guarded or not, side by side.
+
+    Ends with 0 if all cases hold that were tried, 1 if some do not, 2 if it could not be tried.
+    """
+    chosen = _choose(case or [])
+    if unsafe:
+        print(f"warning: {UNSAFE_WARNING}", file=sys.stderr)
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    with ExitStack() as stack:
+        clients = [
+            stack.enter_context(httpx.Client(base_url=url, headers=headers, timeout=timeout))
+            for url in urls
+        ]
+        # All of them first: a server that is not there is found out at once.
+        found = [discover(client, model=model, connector=connector) for client in clients]
+        progress = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
+        probed = []
+        for client, about in zip(clients, found, strict=True):
+            planned = plan(about, chosen, unsafe=unsafe)
+            task = progress.add_task(about.url, total=len(planned))
+            probed.append(run(client, about, planned, partial(progress.advance, task)))
+    if not all(one.tried for one in probed):
+        raise ProbeError("no case applies to one of the servers: nothing was tried there")
+    _show(probed, wanted)
+    raise typer.Exit(_HELD if all(one.holds for one in probed) else _NOT_HELD)
+
+
+@app.command()
+def doctor(
+    arguments: _ARGUMENTS = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write the findings as JSON.")] = False,
+) -> None:
+    """
+    Look whether a server that is started here would be guarded.
+
+    Ends with 0 if so, with 1 if not. It imports no vLLM and starts nothing.
+    """
+    report = examine(arguments or [])
+    if as_json:
+        typer.echo(json.dumps({**asdict(report), "guarded": report.guarded}, indent=2))
+    else:
+        _show_report(report)
+    raise typer.Exit(_HELD if report.guarded else _NOT_HELD)
+
+
+def _choose(ids: list[str]) -> list[Case]:
+    if unknown := [name for name in ids if name not in cases()]:
+        raise ProbeError(f"there is no case {', '.join(unknown)}")
+    return [case for case in cases().values() if not ids or case.id in ids]
+
+
+def _show(probed: list[Probed], wanted: Format) -> None:
+    if wanted is not Format.TABLE:
+        typer.echo(write(probed, wanted), nl=False)
+        return
+    console = _console()
+    made = table(probed)
+    made.box = _box()
+    console.print(made)
+    for one in probed:
+        console.print(f"{one.about.url}: {describe(one.about)}", highlight=False)
+        console.print(f"  {summary(one)}", highlight=False)
+
+
+def _show_report(report: Report) -> None:
+    console = _console()
+    console.print(f"vllm-reuse-guard {report.guard}, vLLM in {report.vllm}", highlight=False)
+    found = Table("", "looked at", "found", box=_box())
+    for finding in report.findings:
+        mark = Text("ok", "green") if finding.good else Text("BAD", "bold red")
+        found.add_row(mark, finding.subject, Text(finding.says))
+    console.print(found)
+    if report.patches:
+        patches = Table("patch", "state", box=_box())
+        for patch in report.patches:
+            patches.add_row(patch.module, Text(", ".join([patch.state.value, *patch.missing])))
+        console.print(patches)
+    if report.settings:
+        chosen = Table("setting", "value", "from", box=_box())
+        for setting in report.settings:
+            chosen.add_row(setting.name, Text(setting.value), setting.source)
+        console.print(chosen)
+    would = "would be guarded" if report.guarded else "would NOT be guarded"
+    console.print(f"A server that is started here {would}.", highlight=False)
+
+
+def _console() -> Console:
+    # Into a file or a pipe lines go as wide as they are, not as wide as some terminal.
+    return Console(width=None if sys.stdout.isatty() else _WIDE)
+
+
+def _box() -> Box | None:
+    return HEAVY_HEAD if sys.stdout.isatty() else None
+
+
+def main() -> None:
+    """Run the command; ends with 2 and one line if it could not do its work."""
+    try:
+        app()
+    except (GuardError, ProbeError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(_COULD_NOT) from None

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The guard inside of a vLLM tree: what the last two lines of each patched module call.
+
+``vllm-reuse-guard in-tree apply`` copies this package to ``vllm/reuse_guard`` and adds the lines.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+from ..errors import IncompleteTreeError
+
+FOLDER = "reuse_guard"
+"""Where the copy of this package is, below ``vllm``."""
+
+LINES = (
+    b"from vllm.reuse_guard.in_tree import guard as _reuse_guard  # noqa: E402\n"
+    b"_reuse_guard(__name__)\n"
+)
+"""What each patched module ends with."""
+
+RECORD = "applied"
+"""The module, beside this one in the copy, whose APPLIED says what was done to the tree."""
+
+
+@dataclass(frozen=True)
+class Applied:
+    """
+    What was done to a tree.
+
+    version: of the guard. originals: the SHA-256 of each patched file as it was before, by its
+    path below ``vllm``. copies: that of each file of the copied package, by its path below it.
+    """
+
+    version: str
+    originals: dict[str, str]
+    copies: dict[str, str]
+
+
+def guard(module: str) -> None:
+    """
+    Guard an upstream module that is imported to its end; module: its ``__name__``.
+
+    Raises SystemExit with one line if the guard cannot do its work.
+    """
+    from ..plugin import guard_module
+
+    guard_module(module, require_complete)
+
+
+@cache
+def require_complete(package: str = __package__ or "") -> None:
+    """
+    Raise IncompleteTreeError unless every module of the tree has its lines.
+
+    package: the full name of this package's copy in the tree. Looked at once per process: an
+    ``apply`` or ``revert`` that was interrupted must not leave a server half guarded.
+    """
+    try:
+        record: ModuleType = importlib.import_module(f"{package}.{RECORD}")
+    except ModuleNotFoundError:
+        raise IncompleteTreeError(f"{package}.{RECORD}") from None
+    vllm = Path(str(record.__file__)).parents[2]
+    if lacking := unguarded(vllm, record.APPLIED["originals"]):
+        raise IncompleteTreeError(", ".join(lacking))
+
+
+def unguarded(vllm: Path, files: Iterable[str]) -> list[str]:
+    """Return those of the files, given by their paths below ``vllm``, that lack the lines."""
+    return [file for file in files if not _ends_with_lines(vllm / file)]
+
+
+def _ends_with_lines(file: Path) -> bool:
+    try:
+        return file.read_bytes().endswith(LINES)
+    except OSError:
+        return False

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What the guard counts, on vLLM's own ``/metrics``.
+
+prometheus_client decides on its import whether a process shares its values with others, and
+vLLM says so late: it is imported here when a server begins to serve, and not before.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from .core.outcome import Outcome, Reason, Reuse
+
+if TYPE_CHECKING:
+    from prometheus_client import Counter, Gauge, Histogram
+
+_SHARED = "PROMETHEUS_MULTIPROC_DIR"
+"""Where processes share their values; vLLM sets it if it starts several API servers."""
+
+_PARAMS = (
+    Reason.MALFORMED_PARAMS,
+    Reason.MISSING_FIELD,
+    Reason.CONTRADICTORY,
+    Reason.FORBIDDEN_PEER,
+)
+"""Why transfer params can be refused."""
+
+_IDS = (64, 256, 1024, 4096, 16384, 65536, 262144, 1048576)
+_SECONDS = (0.00001, 0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
+
+_endpoint: ContextVar[str] = ContextVar("vllm_reuse_guard_endpoint", default="in process")
+
+
+@dataclass(frozen=True)
+class _FrontEnd:
+    decisions: Counter
+    reused: Histogram
+    seconds: Histogram
+    refused: Counter
+    info: Gauge
+    patches: Gauge
+
+
+@dataclass(frozen=True)
+class _EngineCore:
+    dropped: Counter
+    refused: Counter
+
+
+class NameEndpoint:
+    """ASGI middleware that keeps the path of a request, by which decisions are counted."""
+
+    def __init__(self, app: Callable[..., Any]) -> None:
+        self._app = app
+
+    def __call__(self, scope: Any, receive: Any, send: Any) -> Any:
+        """Call the next one."""
+        if scope["type"] == "http":
+            _endpoint.set(scope["path"])
+        return self._app(scope, receive, send)
+
+
+def start_front_end(config: Any, labels: dict[str, str], patches: list[str]) -> None:
+    """
+    Show an API server on ``/metrics``.
+
+    config: its ``VllmConfig``. labels: of the info metric. patches: those that are active.
+    """
+    _front_end().info.labels(**labels).set(1)
+    for patch in patches:
+        _front_end().patches.labels(patch).set(1)
+    if _SHARED not in os.environ:
+        _show_engine_core(_folder(config))
+
+
+def start_engine_core(config: Any) -> None:
+    """Have what an engine core counts shown by its API server. config: its ``VllmConfig``."""
+    if _SHARED in os.environ:
+        _engine_core()
+        return
+    with _sharing_values(_folder(config)):
+        _engine_core()
+
+
+def count_decision(outcome: Outcome) -> None:
+    """Count what became of the ids of a request."""
+    kind = type(outcome).__name__.lower()
+    _front_end().decisions.labels(kind, outcome.reason.value, _endpoint.get()).inc()
+    if isinstance(outcome, Reuse):
+        _front_end().reused.observe(len(outcome.ids))
+
+
+@contextmanager
+def timing_decision() -> Iterator[None]:
+    """Measure how long a decision takes."""
+    begin = perf_counter()
+    try:
+        yield
+    finally:
+        _front_end().seconds.observe(perf_counter() - begin)
+
+
+def count_refused_params(reason: Reason) -> None:
+    """Count a request that the front end refused for its transfer params."""
+    _front_end().refused.labels(reason.value, _endpoint.get()).inc()
+
+
+def count_params_refused_by_engine_core(reason: Reason) -> None:
+    """Count a request that the engine core refused for its transfer params."""
+    _engine_core().refused.labels(reason.value).inc()
+
+
+def count_dropped_frame() -> None:
+    """Count a frame that the engine core could not decode."""
+    _engine_core().dropped.inc()
+
+
+@cache
+def _front_end() -> _FrontEnd:
+    from prometheus_client import Counter, Gauge, Histogram
+
+    return _FrontEnd(
+        decisions=Counter(
+            "reuse_guard_decisions",
+            "Requests with forwarded prompt token ids, by what became of the ids and why.",
+            ("outcome", "reason", "endpoint"),
+        ),
+        reused=Histogram(
+            "reuse_guard_reused_prompt_tokens",
+            "How many prompt token ids were reused, by request.",
+            buckets=_IDS,
+        ),
+        seconds=Histogram(
+            "reuse_guard_decision_seconds",
+            "How long the decision about forwarded ids took.",
+            buckets=_SECONDS,
+        ),
+        refused=Counter(
+            "reuse_guard_refused_transfer_params",
+            "Requests that the front end refused for their KV transfer params.",
+            ("reason", "endpoint"),
+        ),
+        info=Gauge(
+            "reuse_guard_info",
+            "The guard of this server, and its settings.",
+            ("version", "policy", "without_connector", "kv_connector", "allowed_peers"),
+            multiprocess_mode="max",
+        ),
+        patches=Gauge(
+            "reuse_guard_patch_info",
+            "The patches that are active in the API server.",
+            ("patch",),
+            multiprocess_mode="max",
+        ),
+    )
+
+
+@cache
+def _engine_core() -> _EngineCore:
+    from prometheus_client import Counter
+
+    made = _EngineCore(
+        dropped=Counter(
+            "reuse_guard_engine_core_dropped_frames",
+            "Frames that the engine core could not decode; each was one request.",
+        ),
+        refused=Counter(
+            "reuse_guard_engine_core_refused_transfer_params",
+            "Requests that the engine core refused for their KV transfer params.",
+            ("reason",),
+        ),
+    )
+    # All of them now: a value is put where values are put while it is made.
+    for reason in _PARAMS:
+        made.refused.labels(reason.value)
+    return made
+
+
+def _folder(config: Any) -> Path:
+    # The API server gives its engine cores its own configuration, with this id of one server.
+    return Path(tempfile.gettempdir(), f"vllm-reuse-guard-{config.instance_id}")
+
+
+@contextmanager
+def _sharing_values(folder: Path) -> Iterator[None]:
+    from prometheus_client import values
+
+    folder.mkdir(mode=0o700, exist_ok=True)
+    own = values.ValueClass
+    values.ValueClass = values.MultiProcessValue()  # type: ignore[no-untyped-call]
+    os.environ[_SHARED] = str(folder)
+    try:
+        yield
+    finally:
+        del os.environ[_SHARED]
+        values.ValueClass = own
+
+
+@cache
+def _show_engine_core(folder: Path) -> None:
+    from prometheus_client import REGISTRY
+    from prometheus_client.multiprocess import MultiProcessCollector
+
+    folder.mkdir(mode=0o700, exist_ok=True)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    MultiProcessCollector(REGISTRY, path=str(folder))  # type: ignore[no-untyped-call]
