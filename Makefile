@@ -13,7 +13,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help lab test-all fresh-results check-table table test-vision test-unit test-unit-all test-contract test-live lint demo serve clean
+.PHONY: help lab test-all fresh-results check-table table probes test-vision test-unit test-unit-all test-contract test-in-tree test-live lint demo serve clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -30,10 +30,10 @@ test-unit-all: ## The same on every supported Python found here
 	done
 
 test-contract: lab ## Tests against the code of each tested vLLM release
-	@for release in $(RELEASES); do \
-		echo "== tests/contract on vLLM $$release"; \
-		PYTHONPATH=$(LAB)/releases/$$release $(VLLM_PYTHON) -m pytest tests/contract $(PYTEST_ARGS); \
-	done
+	@$(VLLM_PYTHON) -m lab.contract $(RELEASES) --pytest="$(PYTEST_ARGS)"
+
+test-in-tree: lab ## The same with the guard in the tree of each release, and no plugin
+	@$(VLLM_PYTHON) -m lab.contract $(RELEASES) --in-tree --pytest="$(PYTEST_ARGS)"
 
 test-live: lab ## Tests with real vLLM servers (minutes)
 	@echo "== tests/live"
@@ -44,7 +44,7 @@ test-vision: ## Tests with a real model that takes images (a second environment 
 	echo "== tests/vision"; \
 	PYTHONPATH=$(CURDIR) $$python -m pytest tests/vision $(PYTEST_ARGS)
 
-test-all: fresh-results test-unit-all test-contract test-live test-vision check-table ## All tests
+test-all: fresh-results test-unit-all test-contract test-in-tree test-live test-vision check-table ## All tests
 
 fresh-results:
 	@rm -f $(LAB)/endpoints.json
@@ -54,6 +54,9 @@ check-table: ## Fail if docs/features/endpoints.md is not what the last tests fo
 
 table: ## Put what the last tests found into docs/features/endpoints.md
 	@$(PYTHON) -m lab.results --write
+
+probes: lab ## Probe plain and guarded servers, and put the tables into docs/probes
+	@$(VLLM_PYTHON) -m lab.probes
 
 lint: ## All checks of .pre-commit-config.yaml
 	@python=$$($(PYTHON) -m lab.environment lint); \

@@ -12,6 +12,7 @@ The tests write the file; nobody else does.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import sys
 from collections import Counter
@@ -45,12 +46,15 @@ class Results:
 
     def close(self) -> None:
         """Put the counts into the file in place of earlier ones for the same cells."""
-        saved = load()
-        for endpoint, release, _ in self._counts:
-            cell = {word: self._counts[endpoint, release, word] for word in ("tried", "held")}
-            saved.setdefault(endpoint, {}).setdefault(release, {})[self._how] = cell
         RUN.parent.mkdir(parents=True, exist_ok=True)
-        RUN.write_text(json.dumps(saved, indent=1, sort_keys=True) + "\n")
+        # Two releases are tested at a time.
+        with RUN.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            saved = load()
+            for endpoint, release, _ in self._counts:
+                cell = {word: self._counts[endpoint, release, word] for word in ("tried", "held")}
+                saved.setdefault(endpoint, {}).setdefault(release, {})[self._how] = cell
+            RUN.write_text(json.dumps(saved, indent=1, sort_keys=True) + "\n")
 
 
 def load() -> dict[str, dict[str, dict[str, dict[str, int]]]]:

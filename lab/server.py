@@ -87,6 +87,7 @@ class Launch:
     guarded: whether the plugin is loaded; without it the server is plain vLLM.
     port: where it listens; a free port if None.
     subcommand: of ``vllm``; ``launch render`` starts a server without an engine.
+    tree: a vLLM to take for the release, where it is not the one that the lab has unpacked.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Launch:
     guarded: bool = True
     port: int | None = None
     subcommand: tuple[str, ...] = ("serve",)
+    tree: Path | None = None
 
     def command(self, port: int) -> list[str]:
         """Return the command line; the ``vllm`` of the release is found by PYTHONPATH."""
@@ -112,7 +114,8 @@ class Launch:
         """Return the environment of the process."""
         guard = {} if self.guarded else {"VLLM_PLUGINS": ""}
         side_channel = {"VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port())}
-        path = {"PYTHONPATH": os.pathsep.join([str(SITE), str(RELEASES / self.release)])}
+        vllm = self.tree or RELEASES / self.release
+        path = {"PYTHONPATH": os.pathsep.join([str(SITE), str(vllm)])}
         return {**os.environ, **_ENVIRONMENT, **side_channel, **guard, **path, **self.environment}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from .installer import Elsewhere, Patch, file_of
@@ -26,11 +27,13 @@ def _is_anywhere(other: Elsewhere, vllm: Path) -> bool:
     return any(other.name in _defined(file_of(module, vllm)) for module in other.modules)
 
 
-def _defined(file: Path) -> set[str]:
-    # A package of a release can be a module of another: neither has the names then.
-    if not file.is_file():
-        return set()
-    return set(_names(ast.parse(file.read_bytes()).body))
+def _defined(file: Path) -> frozenset[str]:
+    return _defined_by(file.read_bytes()) if file.is_file() else frozenset()
+
+
+@lru_cache(maxsize=64)
+def _defined_by(source: bytes) -> frozenset[str]:
+    return frozenset(_names(ast.parse(source).body))
 
 
 def _names(body: Iterable[ast.stmt]) -> Iterator[str]:

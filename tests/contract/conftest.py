@@ -7,6 +7,7 @@ import importlib
 import os
 from collections.abc import Callable, Iterator
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -34,13 +35,22 @@ from vllm_reuse_guard import installer, settings  # noqa: E402
 from vllm_reuse_guard.conformance import Profile  # noqa: E402
 from vllm_reuse_guard.patches import PATCHES, needed_by  # noqa: E402
 
+IN_TREE = find_spec("vllm.reuse_guard") is not None
+"""Whether the guard is in the tree of this vLLM: its modules patch themselves (tests.in_tree)."""
+
+# How patches go in and come out, and the tools, which are not in a tree.
+collect_ignore = ["test_install.py", "test_in_tree.py", "test_doctor.py"] if IN_TREE else []
+
 for patch in PATCHES:
     importlib.import_module(patch.target)
 
 
 @pytest.fixture
 def guarded() -> Iterator[None]:
-    """Every patch that the release needs is in for the test, and out after it."""
+    """The patches of the release are in for the test; in a tree they are always in."""
+    if IN_TREE:
+        yield
+        return
     undo = installer.install(needed_by(vllm.__version__))
     yield
     undo()

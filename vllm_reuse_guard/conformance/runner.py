@@ -19,11 +19,15 @@ from .values import Subject
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of one trial; the case holds there if there is nothing to object to."""
+    """
+    The outcome of one trial; the case holds there if there is nothing to object to.
+
+    alive: whether the server has served something plain afterwards.
+    """
 
     trial: Trial
     objection: str | None
-    answer: Answer | None
+    alive: bool
 
     @property
     def holds(self) -> bool:
@@ -47,7 +51,7 @@ class Runner:
         Does not raise for what a server does; a time-out or a lost connection is a verdict.
         """
         if trial.id not in self._verdicts:
-            self._verdicts[trial.id] = Verdict(trial, *self._judge(trial))
+            self._verdicts[trial.id] = self._judge(trial)
         return self._verdicts[trial.id]
 
     def ask(self, endpoint: Endpoint, body: dict[str, Any]) -> Answer:
@@ -59,19 +63,30 @@ class Runner:
         response = self._client.post(endpoint.path, content=content, headers=headers)
         return read(response, endpoint.dialect)
 
-    def _judge(self, trial: Trial) -> tuple[str | None, Answer | None]:
-        case, endpoint = trial.case, trial.endpoint
-        if case.control and not self.run(replace(trial, case=cases()[case.control])).holds:
-            return f"its control {case.control} does not hold", None
-        answer = None
+    def _judge(self, trial: Trial) -> Verdict:
+        control = trial.case.control
+        if control:
+            needed = self.run(replace(trial, case=cases()[control]))
+            if not needed.holds:
+                return Verdict(trial, f"its control {control} does not hold", needed.alive)
         try:
-            body = trial.body(self._subject)
-            answer = self.ask(endpoint, body)
-            objection = self._object(trial, body, answer)
-            alive = self.ask(endpoint, dict(endpoint.asks)).status == 200
-            return objection or (None if alive else "the next request is not served"), answer
+            objection = self._try(trial)
         except httpx.HTTPError as error:
-            return f"the server does not answer: {error!r}", answer
+            objection = f"no answer ({type(error).__name__})"
+        if self._serves(trial.endpoint):
+            return Verdict(trial, objection, alive=True)
+        after = "the next request is not served"
+        return Verdict(trial, f"{objection}; {after}" if objection else after, alive=False)
+
+    def _try(self, trial: Trial) -> str | None:
+        body = trial.body(self._subject)
+        return self._object(trial, body, self.ask(trial.endpoint, body))
+
+    def _serves(self, endpoint: Endpoint) -> bool:
+        try:
+            return self.ask(endpoint, dict(endpoint.asks)).status == 200
+        except httpx.HTTPError:
+            return False
 
     def _object(self, trial: Trial, body: dict[str, Any], answer: Answer) -> str | None:
         case, endpoint = trial.case, trial.endpoint

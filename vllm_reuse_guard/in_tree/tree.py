@@ -22,7 +22,7 @@ from ..errors import TreeError
 from ..installer import Patch, file_of
 from ..patches import PATCHES, needed_by
 from ..releases import TESTED, is_tested
-from . import FOLDER, LINES, RECORD, Applied
+from . import FOLDER, LINES, RECORD, Applied, unguarded
 
 _PACKAGE = Path(__file__).parents[1]
 _RECORD_FILE = f"in_tree/{RECORD}.py"
@@ -88,7 +88,7 @@ class Tree:
         if not guarded and not (self.vllm / FOLDER).exists():
             return State.ABSENT
         applied = self.applied
-        complete = applied is not None and all(map(self._is_guarded, applied.originals))
+        complete = applied is not None and not unguarded(self.vllm, applied.originals)
         return State.APPLIED if complete else State.PARTIAL
 
     def diff(self) -> str:
@@ -117,6 +117,7 @@ class Tree:
         """
         plan = self._plan()
         if self.state is State.APPLIED:
+            self._clean()
             return False
         self._require_writable(plan)
         self._write_package(plan.package)
@@ -188,7 +189,7 @@ class Tree:
         return sorted({str(file.relative_to(self.vllm)) for file in files if file.is_file()})
 
     def _is_guarded(self, path: str) -> bool:
-        return (self.vllm / path).read_bytes().endswith(LINES)
+        return not unguarded(self.vllm, [path])
 
     def _require_unchanged(self, applied: Applied) -> None:
         faults = [

@@ -25,6 +25,9 @@ from .session import Probed, Result, Verdict, should
 _STYLES = {Verdict.HOLDS: "green", Verdict.FAILS: "bold red"}
 
 
+_WORST_FIRST = (Verdict.FAILS, Verdict.NOT_SENT, Verdict.NOT_APPLICABLE, Verdict.HOLDS)
+
+
 class Format(str, Enum):
     """How the result is written."""
 
@@ -37,10 +40,21 @@ class Format(str, Enum):
 
 @dataclass(frozen=True)
 class Cell:
-    """What came of a case at one server, all of its endpoints together."""
+    """
+    What came of a case at one server, all of its endpoints together.
+
+    count: how many of its requests came to that, None if there was none.
+    """
 
     verdict: Verdict
     happened: str
+    count: str | None = None
+
+    @property
+    def in_short(self) -> str:
+        """The verdict and, unless the case holds, what happened."""
+        counted = self.verdict.value + (f" ({self.count})" if self.count else "")
+        return counted if self.verdict is Verdict.HOLDS else f"{counted}: {self.happened}"
 
 
 @dataclass(frozen=True)
@@ -119,15 +133,14 @@ def table(probed: Sequence[Probed]) -> Table:
 
 
 def _cell(results: Sequence[Result]) -> Cell:
-    failing = [result for result in results if result.verdict is Verdict.FAILS]
-    if failing:
-        first = failing[0]
-        count = f"{len(failing)} of {len(results)}: " if len(results) > 1 else ""
-        return Cell(Verdict.FAILS, f"{count}{first.happened} ({first.where})")
-    first = results[0]
-    if first.verdict is not Verdict.HOLDS:
-        return Cell(first.verdict, first.happened)
-    return Cell(Verdict.HOLDS, f"{len(results)} of {len(results)}: {first.happened}")
+    # The worst that came of one of the requests is what came of the case.
+    first = min(results, key=lambda result: _WORST_FIRST.index(result.verdict))
+    happened = _printable(first.happened)
+    if first.verdict in (Verdict.NOT_SENT, Verdict.NOT_APPLICABLE):
+        return Cell(first.verdict, happened)
+    count = sum(result.verdict is first.verdict for result in results)
+    where = f", at {first.where}" if first.verdict is Verdict.FAILS else ""
+    return Cell(first.verdict, f"{happened}{where}", f"{count} of {len(results)}")
 
 
 def _headings(probed: Sequence[Probed]) -> list[str]:
@@ -143,16 +156,13 @@ def _name(about: About) -> str:
 
 def _line(row: Row) -> list[tuple[str, str]]:
     begin = [(row.case.id, ""), (should(row.case), "")]
-    if len(row.cells) == 1:
-        (cell,) = row.cells
-        return [*begin, (cell.happened, ""), (cell.verdict.value, _STYLES.get(cell.verdict, "dim"))]
-    return [
-        *begin,
-        *(
-            (f"{cell.verdict.value}: {cell.happened}", _STYLES.get(cell.verdict, "dim"))
-            for cell in row.cells
-        ),
-    ]
+    styles = [_STYLES.get(cell.verdict, "dim") for cell in row.cells]
+    if len(row.cells) > 1:
+        short = [cell.in_short for cell in row.cells]
+        return [*begin, *zip(short, styles, strict=True)]
+    (cell,), (style,) = row.cells, styles
+    counted = f"{cell.verdict.value} ({cell.count})" if cell.count else cell.verdict.value
+    return [*begin, (cell.happened, ""), (counted, style)]
 
 
 def _json(probed: Sequence[Probed]) -> str:
@@ -219,7 +229,7 @@ def _junit(probed: Sequence[Probed]) -> str:
 
 
 def _printable(text: str) -> str:
-    # XML has no way to write most control characters.
+    # What a server says must neither steer a terminal nor break a file of XML.
     return "".join(
         character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
     )
@@ -241,7 +251,7 @@ def _markdown_line(cells: Sequence[str]) -> str:
 
 def _escape_markdown(text: str) -> str:
     # As HTML, so that what a server said is neither markup nor the end of a cell.
-    escaped = html.escape(" ".join(text.split()), quote=False)
+    escaped = html.escape(text, quote=False)
     return "".join(f"\\{c}" if c in "|*_`[]" else c for c in escaped)
 
 

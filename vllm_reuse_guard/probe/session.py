@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -38,7 +38,7 @@ class Result:
     """
     What came of one trial, or of a case that was not tried.
 
-    endpoint: its path, None if the case was not tried. happened: in a few words.
+    endpoint: its path, None for a case as a whole. happened: in a few words.
     """
 
     case: Case
@@ -96,9 +96,10 @@ def plan(about: About, cases: Iterable[Case], *, unsafe: bool) -> tuple[Planned,
     """
     Say of each case how it is tried on a server, or why it is not.
 
-    unsafe: whether cases may be sent that can harm a server without the guard.
+    unsafe: whether cases may be sent that can harm a server without the guard; they come last.
     """
-    return tuple(_plan(about, case, unsafe) for case in cases)
+    ordered = sorted(cases, key=lambda case: not case.safe)
+    return tuple(_plan(about, case, unsafe) for case in ordered)
 
 
 def run(
@@ -115,15 +116,22 @@ def run(
     for one in planned:
         if one.instead is not None:
             results.append(one.instead)
-        elif gone is not None:
-            says = f"the server has not answered since {gone}"
-            results.append(Result(one.case, Verdict.NOT_SENT, says))
-        else:
-            tried = list(_try(runner, one))
-            results += tried
-            gone = None if all(_answers(client, result) for result in tried) else one.case.id
+        for trial in one.trials:
+            if gone is not None:
+                says = f"the server serves nothing since {gone}"
+                results.append(_result(trial, Verdict.NOT_SENT, says))
+                continue
+            verdict = runner.run(trial)
+            happened = should(one.case) if verdict.objection is None else verdict.objection
+            kind = Verdict.HOLDS if verdict.holds else Verdict.FAILS
+            results.append(_result(trial, kind, happened))
+            gone = None if verdict.alive else trial.id
         progress()
     return Probed(about, tuple(results))
+
+
+def _result(trial: Trial, verdict: Verdict, happened: str) -> Result:
+    return Result(trial.case, verdict, happened, trial.endpoint.path, trial.stream)
 
 
 def _plan(about: About, case: Case, unsafe: bool) -> Planned:
@@ -149,24 +157,3 @@ def _why_not_applicable(about: About, case: Case, possible: tuple[Trial, ...]) -
     if case.rule in _ABOUT_NIXL and about.connector != NIXL:
         return f"is about {NIXL}"
     return None
-
-
-def _try(runner: Runner, planned: Planned) -> Iterator[Result]:
-    for trial in planned.trials:
-        objection = runner.run(trial).objection
-        yield Result(
-            planned.case,
-            Verdict.HOLDS if objection is None else Verdict.FAILS,
-            should(planned.case) if objection is None else objection,
-            trial.endpoint.path,
-            trial.stream,
-        )
-
-
-def _answers(client: httpx.Client, result: Result) -> bool:
-    if result.verdict is Verdict.HOLDS:
-        return True
-    try:
-        return client.get("/health").is_success
-    except httpx.HTTPError:
-        return False

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Probe real servers, plain and guarded, and write what comes of it into docs/probes.
+
+    python -m lab.probes   # six servers, two at a time; some minutes
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from vllm_reuse_guard.conformance import Profile
+
+from .launches import launch, render_launch
+from .models import Model
+from .paths import CHECKOUT
+from .server import Launch, starting, wait_until_healthy
+
+PAGES = CHECKOUT / "docs" / "probes"
+"""Where the tables are."""
+
+_PORTS = {False: 8100, True: 8200}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is probed: a release, with its engine or as a render server."""
+
+    release: str
+    engine: bool = True
+
+    @property
+    def name(self) -> str:
+        """What its pages are called."""
+        return self.release if self.engine else f"{self.release}-render"
+
+    def launch(self, *, guarded: bool) -> Launch:
+        """Say how to start it, at a port that is the same each time."""
+        make = launch if self.engine else render_launch
+        usual = make(Profile.CONNECTOR, self.release, Model.TINY_QWEN2)
+        return replace(usual, guarded=guarded, port=_PORTS[guarded])
+
+    def options(self, *, guarded: bool) -> list[str]:
+        """Return what the command is told: a render server shows no connector."""
+        return [] if self.engine or guarded else ["--connector"]
+
+
+SUBJECTS = (Subject("0.27.0"), Subject("0.32.0"), Subject("0.33.0", engine=False))
+
+
+def write(subject: Subject, *, guarded: bool) -> None:
+    """Probe the running server and write its page."""
+    url = f"http://127.0.0.1:{_PORTS[guarded]}"
+    told = ["probe", url, "--format", "markdown", *subject.options(guarded=guarded)]
+    command = [sys.executable, "-m", "vllm_reuse_guard", *told]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if ended.returncode > 1:
+        raise SystemExit(ended.returncode)
+    kind = "with the guard" if guarded else "without the guard"
+    server = (
+        f"vLLM {subject.release}" if subject.engine else f"the render server of {subject.release}"
+    )
+    _page(subject, guarded).write_text(
+        f"# {server} {subject.release} {kind}\n\n"
+        "Written by `make probes`, from this command on a real server "
+        f"(it ended with {ended.returncode}):\n\n"
+        f"```console\nvllm-reuse-guard {' '.join(told)}\n```\n\n{ended.stdout}"
+    )
+
+
+def _page(subject: Subject, guarded: bool) -> Path:
+    return PAGES / f"{subject.name}-{'guarded' if guarded else 'plain'}.md"
+
+
+def main() -> int:
+    """Write all six pages."""
+    PAGES.mkdir(parents=True, exist_ok=True)
+    for subject in SUBJECTS:
+        with ExitStack() as stack:
+            pair = {
+                guarded: stack.enter_context(starting(subject.launch(guarded=guarded)))
+                for guarded in (False, True)
+            }
+            for guarded, server in pair.items():
+                wait_until_healthy(server, print)
+                write(subject, guarded=guarded)
+                print(f"{_page(subject, guarded).relative_to(CHECKOUT)}: written", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
