@@ -2,11 +2,14 @@
 """
 Probe real servers, plain and guarded, and write what comes of it into docs/probes.
 
+The page of the command lists what was written there.
+
     python -m lab.probes   # six servers, two at a time; some minutes
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -22,6 +25,10 @@ from .server import Launch, starting, wait_until_healthy
 
 PAGES = CHECKOUT / "docs" / "probes"
 """Where the tables are."""
+
+INDEX = CHECKOUT / "docs" / "commands" / "probe.md"
+_BEGIN = "<!-- The table is written by `make probes`. -->\n"
+_END = "<!-- End of the table. -->\n"
 
 _PORTS = {False: 8100, True: 8200}
 
@@ -61,15 +68,30 @@ def write(subject: Subject, *, guarded: bool) -> None:
     if ended.returncode > 1:
         raise SystemExit(ended.returncode)
     kind = "with the guard" if guarded else "without the guard"
-    server = (
-        f"vLLM {subject.release}" if subject.engine else f"the render server of {subject.release}"
-    )
+    server = "vLLM" if subject.engine else "The render server of vLLM"
     _page(subject, guarded).write_text(
         f"# {server} {subject.release} {kind}\n\n"
         "Written by `make probes`, from this command on a real server "
         f"(it ended with {ended.returncode}):\n\n"
         f"```console\nvllm-reuse-guard {' '.join(told)}\n```\n\n{ended.stdout}"
     )
+
+
+def write_index() -> None:
+    """List the pages on the page of the command, with what each says in its line of counts."""
+    lines = ["| server | without the guard | with it |", "| --- | --- | --- |"]
+    for subject in SUBJECTS:
+        cells = (_link(_page(subject, guarded)) for guarded in (False, True))
+        lines.append(f"| {subject.name} | {' | '.join(cells)} |")
+    before, _, rest = INDEX.read_text().partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    table = "\n".join(lines)
+    INDEX.write_text(f"{before}{_BEGIN}\n{table}\n\n{_END}{after}")
+
+
+def _link(page: Path) -> str:
+    (counted,) = re.findall(r"(\d+ hold, \d+ fail)", page.read_text())
+    return f"[{counted}](../probes/{page.name})"
 
 
 def _page(subject: Subject, guarded: bool) -> Path:
@@ -89,6 +111,7 @@ def main() -> int:
                 wait_until_healthy(server, print)
                 write(subject, guarded=guarded)
                 print(f"{_page(subject, guarded).relative_to(CHECKOUT)}: written", flush=True)
+    write_index()
     return 0
 
 

@@ -13,7 +13,6 @@ from typing import Annotated, Optional
 
 import httpx
 import typer
-from rich.box import HEAVY_HEAD, Box
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -31,7 +30,7 @@ from .probe.session import UNSAFE_WARNING, Probed, plan, run
 _HELD, _NOT_HELD, _COULD_NOT = 0, 1, 2
 """What the command ends with: all is well, something is not, it could not tell."""
 
-_WIDE = 200
+_WIDE = 2000
 
 app = typer.Typer(
     name="vllm-reuse-guard",
@@ -183,44 +182,42 @@ def _show(probed: list[Probed], wanted: Format) -> None:
     if wanted is not Format.TABLE:
         typer.echo(write(probed, wanted), nl=False)
         return
-    console = _console()
-    made = table(probed)
-    made.box = _box()
-    console.print(made)
+    _print(table(probed))
     for one in probed:
-        console.print(f"{one.about.url}: {describe(one.about)}", highlight=False)
-        console.print(f"  {summary(one)}", highlight=False)
+        typer.echo(f"\n{one.about.url}: {describe(one.about)}\n  {summary(one)}")
 
 
 def _show_report(report: Report) -> None:
-    console = _console()
-    console.print(f"vllm-reuse-guard {report.guard}, vLLM in {report.vllm}", highlight=False)
-    found = Table("", "looked at", "found", box=_box())
+    typer.echo(f"vllm-reuse-guard {report.guard}, vLLM: {report.vllm or 'none'}")
+    found = Table("", "looked at", "found")
     for finding in report.findings:
         mark = Text("ok", "green") if finding.good else Text("BAD", "bold red")
         found.add_row(mark, finding.subject, Text(finding.says))
-    console.print(found)
-    if report.patches:
-        patches = Table("patch", "state", box=_box())
-        for patch in report.patches:
-            patches.add_row(patch.module, Text(", ".join([patch.state.value, *patch.missing])))
-        console.print(patches)
-    if report.settings:
-        chosen = Table("setting", "value", "from", box=_box())
-        for setting in report.settings:
-            chosen.add_row(setting.name, Text(setting.value), setting.source)
-        console.print(chosen)
+    patches = Table("patch", "state")
+    for patch in report.patches:
+        patches.add_row(patch.module, Text(", ".join([patch.state.value, *patch.missing])))
+    chosen = Table("setting", "value", "from")
+    for setting in report.settings:
+        chosen.add_row(setting.name, Text(setting.value), setting.source)
+    for section in (found, patches, chosen):
+        if section.row_count:
+            typer.echo()
+            _print(section)
     would = "would be guarded" if report.guarded else "would NOT be guarded"
-    console.print(f"A server that is started here {would}.", highlight=False)
+    typer.echo(f"\nA server that is started here {would}.")
 
 
-def _console() -> Console:
-    # Into a file or a pipe lines go as wide as they are, not as wide as some terminal.
-    return Console(width=None if sys.stdout.isatty() else _WIDE)
-
-
-def _box() -> Box | None:
-    return HEAVY_HEAD if sys.stdout.isatty() else None
+def _print(made: Table) -> None:
+    if sys.stdout.isatty():
+        Console().print(made)
+        return
+    # In a file or a pipe a row is a line, as wide as it is, without lines drawn around it.
+    made.box = None
+    plain = Console(width=_WIDE, color_system=None)
+    with plain.capture() as captured:
+        plain.print(made)
+    for line in captured.get().splitlines():
+        typer.echo(line.rstrip())
 
 
 def main() -> None:

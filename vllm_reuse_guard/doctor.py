@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from . import __version__, seams, settings
-from .errors import OVERRIDE, IncompleteTreeError, SettingsError, TreeError
+from .errors import OVERRIDE, SettingsError, TreeError
 from .in_tree.tree import State as TreeState
 from .in_tree.tree import Tree
 from .patches import PATCHES, needed_by
@@ -154,8 +154,8 @@ def _examine_loading(tree: Tree) -> Finding:
     if tree.state is TreeState.APPLIED and tree.applied is not None:
         return Finding("loading", good=True, says=f"in the tree, {tree.applied.version}")
     if tree.state is TreeState.PARTIAL:
-        lacking = str(IncompleteTreeError("some file"))
-        return Finding("loading", good=False, says=lacking)
+        says = f"in the tree in part only, it lacks {', '.join(tree.lacking)}"
+        return Finding("loading", good=False, says=says)
     if not entry_points(group=GROUP, name=NAME):
         return Finding("loading", good=False, says=f"no entry point {NAME} in {GROUP}")
     allowed = os.environ.get("VLLM_PLUGINS")

@@ -3,17 +3,24 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from vllm_reuse_guard.cli import app
 from vllm_reuse_guard.core.content import TEXT_TYPES
 from vllm_reuse_guard.core.decision import Policy
 from vllm_reuse_guard.core.outcome import Reason
+from vllm_reuse_guard.probe.reports import Format
 from vllm_reuse_guard.releases import TESTED
 from vllm_reuse_guard.settings import PREFIX, Settings
 
 CHECKOUT = Path(__file__).parents[2]
+PAGES = sorted(
+    page.relative_to(CHECKOUT) for page in [CHECKOUT / "README.md", *CHECKOUT.glob("docs/**/*.md")]
+)
 README = (CHECKOUT / "README.md").read_text()
 FEATURE = (CHECKOUT / "docs/features/disagg_prefill.md").read_text()
 
@@ -49,8 +56,53 @@ def test_feature_page_names_what_is_text(kind: str) -> None:
     assert f"`{kind}`" in FEATURE
 
 
-def test_no_gap_is_left_in_the_pages() -> None:
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_no_gap_is_left_in_the_pages(page: Path) -> None:
     """
     Output in the pages was put there from a run.
     """
-    assert "@@" not in README + FEATURE
+    assert not re.findall(r"@@[a-z]", (CHECKOUT / page).read_text())
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what the headings of a page can be linked by."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_links_lead_somewhere(page: Path) -> None:
+    """
+    Each relative link of a page leads to a file, and to a heading in it.
+    """
+    for link in re.findall(r"\]\(([^)\s]+)\)", (CHECKOUT / page).read_text()):
+        if "://" not in link:
+            path, _, anchor = link.partition("#")
+            target = (CHECKOUT / page).parent / path if path else CHECKOUT / page
+            assert target.exists(), link
+            assert not anchor or anchor in anchors(target), link
+
+
+def test_alerts_lead_to_what_to_do() -> None:
+    """
+    The page and the heading that an alert names are there.
+    """
+    rules = (CHECKOUT / "docs/monitoring/alert-rules.yaml").read_text()
+    runbooks = re.findall(r"runbook: (\S+)#(\S+)", rules)
+
+    assert rules.count("- alert:") == len(runbooks)
+    for page, anchor in runbooks:
+        assert anchor in anchors(CHECKOUT / page)
+
+
+def test_probe_page_has_every_option() -> None:
+    """
+    What the command can be told is explained.
+    """
+    page = (CHECKOUT / "docs/commands/probe.md").read_text()
+    helped = CliRunner().invoke(app, ["probe", "--help"], env={"COLUMNS": "200"}).output
+
+    options = set(re.findall(r"--[a-z-]+", helped)) - {"--help"}
+    assert options
+    assert options <= set(re.findall(r"--[a-z-]+", page))
+    assert all(form.value in page for form in Format)

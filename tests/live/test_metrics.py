@@ -46,7 +46,7 @@ UNDECODABLE = {
 
 @pytest.fixture(
     scope="module",
-    params=[("0.27.0", 1), ("0.27.0", 2), ("0.32.0", 1), ("0.32.0", 2)],
+    params=[("0.27.0", 1), ("0.32.0", 1), ("0.32.0", 2)],
     ids=lambda param: f"{param[0]}-{param[1]}",
 )
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:

@@ -87,9 +87,15 @@ class Tree:
         guarded = [file for file in self._targets() if self._is_guarded(file)]
         if not guarded and not (self.vllm / FOLDER).exists():
             return State.ABSENT
+        return State.PARTIAL if self.lacking else State.APPLIED
+
+    @property
+    def lacking(self) -> list[str]:
+        """The files without which the guard is here in part only, if it is here at all."""
         applied = self.applied
-        complete = applied is not None and not unguarded(self.vllm, applied.originals)
-        return State.APPLIED if complete else State.PARTIAL
+        if applied is None:
+            return [f"{FOLDER}/{_RECORD_FILE}"]
+        return unguarded(self.vllm, applied.originals)
 
     def diff(self) -> str:
         """
