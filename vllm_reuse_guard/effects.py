@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -20,17 +21,26 @@ logger = plugin.logger
 def begin_front_end(config: Any) -> None:
     """Say that an API server is guarded, in its log and on ``/metrics``."""
     labels = _labels(config)
-    metrics.start_front_end(config, labels, plugin.active())
+    metrics.start_front_end(labels, plugin.active())
+    with _as_far_as_possible():
+        metrics.show_engine_core(config)
     _say_active("API server", labels)
 
 
 def begin_engine_core(config: Any) -> None:
     """Say in its log that an engine core is guarded, and begin to count."""
-    try:
+    with _as_far_as_possible():
         metrics.start_engine_core(config)
+    _say_active("engine core", _labels(config))
+
+
+@contextmanager
+def _as_far_as_possible() -> Iterator[None]:
+    # A folder that cannot be written is no reason not to serve.
+    try:
+        yield
     except OSError as error:
         logger.warning("What the engine core counts is not on /metrics: %s", error)
-    _say_active("engine core", _labels(config))
 
 
 def _labels(config: Any) -> dict[str, str]:

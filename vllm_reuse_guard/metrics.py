@@ -72,21 +72,29 @@ class NameEndpoint:
         return self._app(scope, receive, send)
 
 
-def start_front_end(config: Any, labels: dict[str, str], patches: list[str]) -> None:
-    """
-    Show an API server on ``/metrics``.
-
-    config: its ``VllmConfig``. labels: of the info metric. patches: those that are active.
-    """
+def start_front_end(labels: dict[str, str], patches: list[str]) -> None:
+    """Show an API server: labels are those of the info metric, patches those that are active."""
     _front_end().info.labels(**labels).set(1)
     for patch in patches:
         _front_end().patches.labels(patch).set(1)
+
+
+def show_engine_core(config: Any) -> None:
+    """
+    Show what the engine cores of an API server count.
+
+    config: its ``VllmConfig``. Raises OSError if there is no place to pass values on.
+    """
     if _SHARED not in os.environ:
-        _show_engine_core(_folder(config))
+        _show(_folder(config))
 
 
 def start_engine_core(config: Any) -> None:
-    """Have what an engine core counts shown by its API server. config: its ``VllmConfig``."""
+    """
+    Have what an engine core counts shown by its API server.
+
+    config: its ``VllmConfig``. Raises OSError if there is no place to pass values on.
+    """
     if _SHARED in os.environ:
         _engine_core()
         return
@@ -209,7 +217,7 @@ def _sharing_values(folder: Path) -> Iterator[None]:
 
 
 @cache
-def _show_engine_core(folder: Path) -> None:
+def _show(folder: Path) -> None:
     from prometheus_client import REGISTRY
     from prometheus_client.multiprocess import MultiProcessCollector
 
