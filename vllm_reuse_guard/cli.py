@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import httpx
 import typer
@@ -43,7 +43,7 @@ in_tree = typer.Typer(help="The guard inside of a vLLM tree.", no_args_is_help=T
 app.add_typer(in_tree, name="in-tree")
 
 _TREE = Annotated[
-    Optional[Path],  # noqa: UP045 - typer reads it on Python 3.10
+    Path | None,
     typer.Option(
         "--tree",
         exists=True,
@@ -56,21 +56,21 @@ _TREE = Annotated[
 _URLS = Annotated[list[str], typer.Argument(help="Where the servers answer.", metavar="URL...")]
 _FORMAT = Annotated[Format, typer.Option("--format", help="How the result is written.")]
 _CASES = Annotated[
-    Optional[list[str]],  # noqa: UP045
+    list[str] | None,
     typer.Option("--case", metavar="ID", help="Send this case only; can be given several times."),
 ]
 _MODEL = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option("--model", help="The model to ask. By default the first that the server has."),
 ]
 _KEY = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option("--api-key", envvar="VLLM_API_KEY", help="Sent as a bearer token."),
 ]
 _TIMEOUT = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for each answer.")]
 _UNSAFE = Annotated[bool, typer.Option("--unsafe", help=UNSAFE_WARNING)]
 _CONNECTOR = Annotated[
-    Optional[bool],  # noqa: UP045
+    bool | None,
     typer.Option(
         "--connector/--no-connector",
         help="Whether the servers are to use forwarded ids, as those with a KV connector are. "
@@ -78,7 +78,7 @@ _CONNECTOR = Annotated[
     ),
 ]
 _ARGUMENTS = Annotated[
-    Optional[list[str]],  # noqa: UP045
+    list[str] | None,
     typer.Argument(metavar="[-- ARGUMENT...]", help="What would follow `vllm serve`."),
 ]
 

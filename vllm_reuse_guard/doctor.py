@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -83,8 +84,8 @@ def examine(arguments: Sequence[str] = ()) -> Report:
     chosen = _examine_settings(arguments)
     try:
         tree = Tree.at(None)
-    except TreeError as error:
-        missing = Finding("vLLM", good=False, says=str(error))
+    except TreeError:
+        missing = Finding("vLLM", good=False, says=f"{sys.executable} imports no vllm")
         return Report(__version__, None, None, (missing, *chosen), (), _settings_in_force(chosen))
     patches = tuple(_examine_patches(tree))
     findings = (
