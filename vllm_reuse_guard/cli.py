@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +22,7 @@ from rich.text import Text
 
 from . import __version__
 from .conformance import Case, cases
-from .doctor import Report, examine
+from .doctor import Report, Start, examine
 from .errors import GuardError
 from .in_tree.tree import Tree
 from .probe.discovery import ProbeError, discover
@@ -31,6 +33,7 @@ _HELD, _NOT_HELD, _COULD_NOT = 0, 1, 2
 """What the command ends with: all is well, something is not, it could not tell."""
 
 _WIDE = 2000
+_CASES_A_LINE = 40
 
 app = typer.Typer(
     name="vllm-reuse-guard",
@@ -137,7 +140,7 @@ def probe(
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     with ExitStack() as stack:
         clients = [
-            stack.enter_context(httpx.Client(base_url=url, headers=headers, timeout=timeout))
+            stack.enter_context(httpx.Client(base_url=_url(url), headers=headers, timeout=timeout))
             for url in urls
         ]
         # All of them first: a server that is not there is found out at once.
@@ -146,10 +149,12 @@ def probe(
         probed = []
         for client, about in zip(clients, found, strict=True):
             planned = plan(about, chosen, unsafe=unsafe)
-            task = progress.add_task(about.url, total=len(planned))
-            probed.append(run(client, about, planned, partial(progress.advance, task)))
-    if not all(one.tried for one in probed):
-        raise ProbeError("no case applies to one of the servers: nothing was tried there")
+            if not any(one.trials for one in planned):
+                raise ProbeError(f"no case applies to {about.url}: {describe(about)}")
+            say = partial(progress.advance, progress.add_task(about.url, total=len(planned)))
+            if not sys.stderr.isatty():
+                say = partial(_count, about.url, iter(range(1, len(planned) + 1)), len(planned))
+            probed.append(run(client, about, planned, say))
     _show(probed, wanted)
     raise typer.Exit(_HELD if all(one.holds for one in probed) else _NOT_HELD)
 
@@ -160,21 +165,34 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Write the findings as JSON.")] = False,
 ) -> None:
     """
-    Look whether a server that is started here would be guarded.
+    Look whether a server is guarded that is started here.
 
     Ends with 0 if so, with 1 if not. It imports no vLLM and starts nothing.
     """
     report = examine(arguments or [])
     if as_json:
-        typer.echo(json.dumps({**asdict(report), "guarded": report.guarded}, indent=2))
+        typer.echo(json.dumps({**asdict(report), "start": report.start.value}, indent=2))
     else:
         _show_report(report)
-    raise typer.Exit(_HELD if report.guarded else _NOT_HELD)
+    raise typer.Exit(_HELD if report.start is Start.GUARDED else _NOT_HELD)
+
+
+def _url(url: str) -> str:
+    return url if "://" in url else f"http://{url}"
+
+
+def _count(url: str, numbers: Iterator[int], total: int) -> None:
+    # A line now and then, where there is no terminal for a bar.
+    number = next(numbers)
+    if number % _CASES_A_LINE == 0 or number == total:
+        print(f"{url}: {number} of {total} cases", file=sys.stderr)
 
 
 def _choose(ids: list[str]) -> list[Case]:
     if unknown := [name for name in ids if name not in cases()]:
-        raise ProbeError(f"there is no case {', '.join(unknown)}")
+        close = [like for name in unknown for like in get_close_matches(name, cases())]
+        hint = f"; did you mean {', '.join(close)}?" if close else "; the table has their names"
+        raise ProbeError(f"there is no case {', '.join(unknown)}{hint}")
     return [case for case in cases().values() if not ids or case.id in ids]
 
 
@@ -203,8 +221,7 @@ def _show_report(report: Report) -> None:
         if section.row_count:
             typer.echo()
             _print(section)
-    would = "would be guarded" if report.guarded else "would NOT be guarded"
-    typer.echo(f"\nA server that is started here {would}.")
+    typer.echo(f"\nA server that is started here {report.start.value}.")
 
 
 def _print(made: Table) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Would a server that is started here be guarded? Found out from files, without importing vLLM."""
+"""Is a server guarded that is started here? Found out from files, without importing vLLM."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, NoReturn
 
 from . import __version__, seams, settings
 from .errors import OVERRIDE, SettingsError, TreeError
+from .in_tree import FOLDER
 from .in_tree.tree import State as TreeState
 from .in_tree.tree import Tree
 from .patches import PATCHES, needed_by
@@ -30,13 +31,27 @@ class PatchState(str, Enum):
     MISSING = "seam missing"
 
 
+class Start(str, Enum):
+    """What a server does that is started here, the worst first."""
+
+    UNGUARDED = "runs WITHOUT the guard"
+    PARTLY = "runs with a front end that is NOT guarded"
+    REFUSED = "refuses to start"
+    GUARDED = "is guarded"
+
+
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at; a server is guarded if all of them are good."""
+    """One thing that was looked at, and what a server does for it."""
 
     subject: str
-    good: bool
+    start: Start
     says: str
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing of this keeps the guard out."""
+        return self.start is Start.GUARDED
 
 
 @dataclass(frozen=True)
@@ -69,53 +84,68 @@ class Report:
     settings: tuple[SettingFinding, ...]
 
     @property
-    def guarded(self) -> bool:
-        """Whether a server that is started here would be guarded."""
-        return all(finding.good for finding in self.findings)
+    def start(self) -> Start:
+        """What a server does that is started here: the worst of what was found."""
+        starts = {finding.start for finding in self.findings}
+        # What is never loaded refuses nothing.
+        return next(start for start in Start if start in starts)
+
+
+class _FlagError(Exception):
+    """A flag of the guard that means nothing; the message says which."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise _FlagError(message)
 
 
 def examine(arguments: Sequence[str] = ()) -> Report:
     """
     Look at the environment of this Python as ``vllm serve`` would find it.
 
-    arguments: what would follow ``vllm serve``. Flags of the guard among them that mean nothing
-    end the process as they would end ``vllm serve``.
+    arguments: what would follow ``vllm serve``; the guard's own flags among them are read.
     """
     chosen = _examine_settings(arguments)
     try:
         tree = Tree.at(None)
     except TreeError:
-        missing = Finding("vLLM", good=False, says=f"{sys.executable} imports no vllm")
-        return Report(__version__, None, None, (missing, *chosen), (), _settings_in_force(chosen))
+        missing = Finding("vLLM", Start.REFUSED, f"{sys.executable} imports no vllm")
+        return Report(__version__, None, None, (missing, chosen), (), _settings_in_force(chosen))
     patches = tuple(_examine_patches(tree))
     findings = (
         _examine_release(tree),
         _examine_loading(tree),
         _examine_seams(patches),
-        *chosen,
-        *_examine_bypasses(arguments),
+        chosen,
+        *_examine_arguments(arguments),
     )
     return Report(
         __version__, str(tree.vllm), tree.version, findings, patches, _settings_in_force(chosen)
     )
 
 
-def _examine_settings(arguments: Sequence[str]) -> tuple[Finding, ...]:
-    parser = argparse.ArgumentParser("vllm serve", add_help=False, allow_abbrev=False)
+def _examine_settings(arguments: Sequence[str]) -> Finding:
+    # Abbreviations are flags for vLLM too, and it takes underscores in names for dashes.
+    parser = _Parser("vllm serve", add_help=False)
     add_flags(parser)
     try:
         settings.current()
-        # vLLM takes underscores in the names of flags for dashes.
-        parser.parse_known_args(
-            [item.replace("_", "-") if item.startswith("--") else item for item in arguments]
-        )
+        parser.parse_known_args([*map(_with_dashes, arguments)])
     except SettingsError as error:
-        return (Finding("settings", good=False, says="; ".join(error.problems)),)
-    return (Finding("settings", good=True, says="all of them mean something"),)
+        return Finding("settings", Start.REFUSED, "; ".join(error.problems))
+    except _FlagError as error:
+        return Finding("settings", Start.REFUSED, str(error))
+    return Finding("settings", Start.GUARDED, "all of them have a meaning")
 
 
-def _settings_in_force(found: Sequence[Finding]) -> tuple[SettingFinding, ...]:
-    if not all(finding.good for finding in found):
+def _with_dashes(argument: str) -> str:
+    name, equals, value = argument.partition("=")
+    return f"{name.replace('_', '-')}{equals}{value}" if name.startswith("--") else argument
+
+
+def _settings_in_force(found: Finding) -> tuple[SettingFinding, ...]:
+    if not found.good:
         return ()
     chosen = settings.current()
     return tuple(
@@ -134,13 +164,12 @@ def _show(value: Any) -> str:
 
 def _examine_release(tree: Tree) -> Finding:
     if tree.version is not None and is_tested(tree.version):
-        return Finding("release", good=True, says=f"vLLM {tree.version} is tested")
-    overridden = _is_overridden()
+        return Finding("release", Start.GUARDED, f"vLLM {tree.version} is tested")
     return Finding(
         "release",
-        good=overridden,
-        says=f"vLLM {tree.version or 'of an unknown version'} is not among those that are tested "
-        f"({', '.join(TESTED)}){f', but {OVERRIDE} is set' if overridden else ''}",
+        Start.GUARDED if _is_overridden() else Start.REFUSED,
+        f"vLLM {tree.version or 'of an unknown version'} is not among those that are tested "
+        f"({', '.join(TESTED)}){f', but {OVERRIDE} is set' if _is_overridden() else ''}",
     )
 
 
@@ -152,18 +181,22 @@ def _is_overridden() -> bool:
 
 
 def _examine_loading(tree: Tree) -> Finding:
+    if tree.is_foreign:
+        return Finding("loading", Start.REFUSED, f"{tree.vllm}/{FOLDER} is not the guard's")
     if tree.state is TreeState.APPLIED and tree.applied is not None:
-        return Finding("loading", good=True, says=f"in the tree, {tree.applied.version}")
+        return Finding("loading", Start.GUARDED, f"in the tree, {tree.applied.version}")
     if tree.state is TreeState.PARTIAL:
-        says = f"in the tree in part only, it lacks {', '.join(tree.lacking)}"
-        return Finding("loading", good=False, says=says)
+        says = f"in the tree, but not as `in-tree apply` leaves it: {', '.join(tree.lacking)}"
+        return Finding("loading", Start.REFUSED, says)
     if not entry_points(group=GROUP, name=NAME):
-        return Finding("loading", good=False, says=f"no entry point {NAME} in {GROUP}")
+        says = f"{sys.executable} has no entry point {NAME} in {GROUP}: install the guard there"
+        return Finding("loading", Start.UNGUARDED, says)
     allowed = os.environ.get("VLLM_PLUGINS")
     if allowed is not None and NAME not in allowed.split(","):
-        return Finding("loading", good=False, says=f"VLLM_PLUGINS={allowed} leaves out {NAME}")
+        says = f"{NAME!r} is not among VLLM_PLUGINS={allowed!r} (separated by commas, no blanks)"
+        return Finding("loading", Start.UNGUARDED, says)
     says = f"as a plugin, VLLM_PLUGINS {'is not set' if allowed is None else f'has {NAME}'}"
-    return Finding("loading", good=True, says=says)
+    return Finding("loading", Start.GUARDED, says)
 
 
 def _examine_patches(tree: Tree) -> Iterator[PatchFinding]:
@@ -180,21 +213,25 @@ def _examine_patches(tree: Tree) -> Iterator[PatchFinding]:
 def _examine_seams(patches: Sequence[PatchFinding]) -> Finding:
     missing = [seam for patch in patches for seam in patch.missing]
     if missing:
-        return Finding("seams", good=False, says=f"missing: {', '.join(missing)}")
-    return Finding("seams", good=True, says="all of them are there")
+        start = Start.UNGUARDED if _is_overridden() else Start.REFUSED
+        return Finding("seams", start, f"missing: {', '.join(missing)}")
+    return Finding("seams", Start.GUARDED, "all of them are there")
 
 
-def _examine_bypasses(arguments: Sequence[str]) -> Iterator[Finding]:
+def _examine_arguments(arguments: Sequence[str]) -> Iterator[Finding]:
+    given = {_with_dashes(item).partition("=")[0] for item in arguments}
     rust = os.environ.get("VLLM_USE_RUST_FRONTEND", "0") not in ("", "0")
     ways = [
         *(["VLLM_USE_RUST_FRONTEND is set"] if rust else []),
-        *(["--grpc is given"] if "--grpc" in arguments else []),
+        *(["--grpc is given"] if "--grpc" in given else []),
     ]
     if ways:
-        says = f"{' and '.join(ways)}: only the engine core would be guarded"
-        yield Finding("front end", good=False, says=says)
+        yield Finding("front end", Start.PARTLY, f"{' and '.join(ways)}: not vLLM's own in Python")
     else:
-        yield Finding("front end", good=True, says="vLLM's own, in Python")
-    if any(item.partition("=")[0] == "--config" for item in arguments):
-        says = "not read: settings of the guard in it are not among those below"
-        yield Finding("--config", good=True, says=says)
+        yield Finding("front end", Start.GUARDED, "vLLM's own, in Python")
+    if given and "--kv-transfer-config" not in given:
+        says = "no --kv-transfer-config: ids are used with the policy `always` alone"
+        yield Finding("connector", Start.GUARDED, says)
+    if "--config" in given:
+        says = "not read: look yourself for settings of the guard in it"
+        yield Finding("--config", Start.GUARDED, says)

@@ -57,8 +57,8 @@ class IncompleteTreeError(GuardError):
     def __init__(self, lacking: str) -> None:
         super().__init__(
             f"vllm-reuse-guard is in the tree of this vLLM in part only and refuses to start: "
-            f"{lacking} is not as it should be. Run `vllm-reuse-guard in-tree apply` again, or "
-            f"`vllm-reuse-guard in-tree revert`."
+            f"{lacking} is not as `in-tree apply` leaves it. Run `vllm-reuse-guard in-tree apply` "
+            f"again, or `vllm-reuse-guard in-tree revert`."
         )
         self.lacking = lacking
 

@@ -142,4 +142,4 @@ def _explain(problem: ErrorDetails) -> str:
     # A fault of several settings together has no place of its own.
     (field,) = problem["loc"] or ("enable_prompt_token_ids",)
     value = os.environ.get(variable(str(field)))
-    return f"{variable(str(field))}={value}: {problem['msg']}"
+    return f"{variable(str(field))}={value}: {problem['msg'].removeprefix('Value error, ')}"

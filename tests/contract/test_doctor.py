@@ -15,7 +15,7 @@ import vllm
 import wrapt
 
 from vllm_reuse_guard import doctor, settings
-from vllm_reuse_guard.doctor import PatchState, Report, examine
+from vllm_reuse_guard.doctor import PatchState, Report, Start, examine
 from vllm_reuse_guard.in_tree import LINES
 from vllm_reuse_guard.in_tree.tree import Tree
 from vllm_reuse_guard.patches import PATCHES, needed_by
@@ -55,7 +55,7 @@ def test_guarded_by_the_plugin() -> None:
     report = examine()
 
     assert {} == bad(report)
-    assert report.guarded
+    assert Start.GUARDED is report.start
     assert {PatchState.MISSING}.isdisjoint(patch.state for patch in report.patches)
 
 
@@ -73,17 +73,18 @@ def test_every_patch_has_its_state() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "subject"),
+    ("name", "value", "subject", "start"),
     [
-        ("VLLM_PLUGINS", "", "loading"),
-        ("VLLM_PLUGINS", "other", "loading"),
-        (POLICY, "perhaps", "settings"),
-        ("VLLM_REUSE_GUARD_NO_SUCH", "1", "settings"),
-        ("VLLM_USE_RUST_FRONTEND", "1", "front end"),
+        ("VLLM_PLUGINS", "", "loading", Start.UNGUARDED),
+        ("VLLM_PLUGINS", "other", "loading", Start.UNGUARDED),
+        ("VLLM_PLUGINS", "other, reuse_guard", "loading", Start.UNGUARDED),
+        (POLICY, "perhaps", "settings", Start.REFUSED),
+        ("VLLM_REUSE_GUARD_NO_SUCH", "1", "settings", Start.REFUSED),
+        ("VLLM_USE_RUST_FRONTEND", "1", "front end", Start.PARTLY),
     ],
 )
 def test_environment_without_a_guard(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str, subject: str
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, subject: str, start: Start
 ) -> None:
     """
     A variable that keeps the guard out, or stops the start, is found and named.
@@ -95,7 +96,7 @@ def test_environment_without_a_guard(
 
     assert {subject} == bad(report).keys()
     assert name in bad(report)[subject]
-    assert not report.guarded
+    assert start is report.start
 
 
 @pytest.mark.parametrize("plugins", ["reuse_guard", "other,reuse_guard"])
@@ -105,7 +106,7 @@ def test_plugins_that_are_named(monkeypatch: pytest.MonkeyPatch, plugins: str) -
     """
     monkeypatch.setenv("VLLM_PLUGINS", plugins)
 
-    assert examine().guarded
+    assert Start.GUARDED is examine().start
 
 
 def test_where_settings_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,6 +127,25 @@ def test_where_settings_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.Settings.model_fields.keys() == found.keys()
 
 
+def test_flag_that_is_abbreviated() -> None:
+    """
+    What vLLM takes for a flag of the guard is one here too.
+    """
+    report = examine(["MODEL", "--prompt-token-ids-pol", "off"])
+
+    found = {setting.name: setting.value for setting in report.settings}
+    assert "off" == found["prompt_token_ids_policy"]
+
+
+def test_folder_of_somebody_else(tree: Tree) -> None:
+    """
+    A package of the guard's name that is not the guard is told from one that is incomplete.
+    """
+    (tree.vllm / "reuse_guard").mkdir()
+
+    assert "is not the guard's" in bad(examine())["loading"]
+
+
 def test_grpc() -> None:
     """
     A front end that is not vLLM's own in Python goes past the guard.
@@ -142,7 +162,7 @@ def test_no_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "reuse_guard" in bad(examine())["loading"]
 
 
-def test_missing_seam(tree: Tree) -> None:
+def test_missing_seam(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A vLLM that was changed is found out from its files.
     """
@@ -157,6 +177,11 @@ def test_missing_seam(tree: Tree) -> None:
     assert seam in bad(report)["seams"]
     (patch,) = [patch for patch in report.patches if patch.state is PatchState.MISSING]
     assert (seam,) == patch.missing
+    assert Start.REFUSED is report.start
+
+    monkeypatch.setenv("VLLM_REUSE_GUARD_ALLOW_UNSUPPORTED", "1")
+    settings.current.cache_clear()
+    assert Start.UNGUARDED is examine().start
 
 
 def test_release_that_is_not_tested(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +195,7 @@ def test_release_that_is_not_tested(tree: Tree, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setenv("VLLM_REUSE_GUARD_ALLOW_UNSUPPORTED", "1")
     settings.current.cache_clear()
-    assert examine().guarded
+    assert Start.GUARDED is examine().start
 
 
 def test_in_tree_form(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,13 +204,15 @@ def test_in_tree_form(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setenv("VLLM_PLUGINS", "")
     tree.apply()
-    assert examine().guarded
+    assert Start.GUARDED is examine().start
 
     file = tree.vllm / "engine" / "arg_utils.py"
     whole = file.read_bytes()
     file.unlink()
     file.write_bytes(whole.removesuffix(LINES))
-    assert "in part" in bad(examine())["loading"]
+    report = examine()
+    assert "engine/arg_utils.py" in bad(report)["loading"]
+    assert Start.REFUSED is report.start
 
 
 @pytest.mark.parametrize(
@@ -193,7 +220,7 @@ def test_in_tree_form(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({}, [], 0),
         ({"VLLM_PLUGINS": ""}, [], 1),
-        ({}, ["--", "MODEL", "--prompt-token-ids-policy", "perhaps"], 2),
+        ({}, ["--", "MODEL", "--prompt-token-ids-policy", "perhaps"], 1),
     ],
     ids=["guarded", "not guarded", "a flag that means nothing"],
 )
@@ -216,8 +243,7 @@ def test_command(environment: dict[str, str], arguments: list[str], status: int)
     assert wrapt.__name__ in imported
     assert not {"vllm", "torch"} & imported
     assert "Traceback" not in ended.stderr
-    if status < 2:
-        assert (status == 0) == json.loads(ended.stdout)["guarded"]
+    assert (status == 0) == (json.loads(ended.stdout)["start"] == Start.GUARDED.value)
 
 
 def test_no_vllm(tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def test_partial_tree_does_not_start(checkout: Path, monkeypatch: pytest.MonkeyP
 
     assert 1 == ended.returncode
     last = ended.stderr.strip().splitlines()[-1]
-    assert f"{RENDERER} is not as it should be" in last
+    assert f"{RENDERER} is not as `in-tree apply` leaves it" in last
     assert "in-tree apply" in last
 
 

@@ -144,6 +144,7 @@ def test_formats(guarded: Server) -> None:
     ("arguments", "says"),
     [
         (["--case", "no-such-case"], "there is no case no-such-case"),
+        (["--case", "chat.echo-render"], "did you mean chat.echo-renders"),
         (["--model", "no-such-model"], "has no model 'no-such-model'"),
         (["--case", "harmony.response-renders"], "no case applies"),
         (["--format", "pdf"], "pdf"),
@@ -170,6 +171,16 @@ def test_nobody_answers(url: str) -> None:
     assert 2 == ended.returncode
     (line,) = ended.stderr.strip().splitlines()
     assert line.startswith("error: ")
+
+
+def test_url_that_clients_use(guarded: Server) -> None:
+    """
+    The scheme may be left out; a path that clients add is named as what is wrong.
+    """
+    case = ("--case", "chat.echo-renders")
+
+    assert 0 == probe(guarded.url.removeprefix("http://"), *case).returncode
+    assert "leave the path out" in probe(f"{guarded.url}/v1", *case).stderr
 
 
 def test_api_key() -> None:

@@ -22,7 +22,7 @@ from .answers import (
 
 _SAY = "Name a colour."
 _MESSAGES = {"messages": [{"role": "user", "content": _SAY}]}
-_SHORT = {"max_tokens": 6, "temperature": 0}
+_SHORT = {"max_tokens": 3, "temperature": 0}
 _IDS = {"return_token_ids": True}
 
 
@@ -54,7 +54,7 @@ _BATCH = Endpoint(
 )
 _RESPONSES = Endpoint(
     "/v1/responses",
-    {"input": _SAY, "max_output_tokens": 6, "temperature": 0, "store": False},
+    {"input": _SAY, "max_output_tokens": 3, "temperature": 0, "store": False},
     RESPONSE,
 )
 _ANTHROPIC = Endpoint("/v1/messages", {**_MESSAGES, **_SHORT}, MESSAGE, names_field=False)

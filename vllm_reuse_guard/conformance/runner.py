@@ -22,12 +22,13 @@ class Verdict:
     """
     The outcome of one trial; the case holds there if there is nothing to object to.
 
-    alive: whether the server has served something plain afterwards.
+    alive: whether the server has served something plain afterwards. answer: None if none came.
     """
 
     trial: Trial
     objection: str | None
     alive: bool
+    answer: Answer | None = None
 
     @property
     def holds(self) -> bool:
@@ -69,18 +70,21 @@ class Runner:
             needed = self.run(replace(trial, case=cases()[control]))
             if not needed.holds:
                 return Verdict(trial, f"its control {control} does not hold", needed.alive)
-        try:
-            objection = self._try(trial)
-        except httpx.HTTPError as error:
-            objection = f"no answer ({type(error).__name__})"
-        if self._serves(trial.endpoint):
-            return Verdict(trial, objection, alive=True)
-        after = "the next request is not served"
-        return Verdict(trial, f"{objection}; {after}" if objection else after, alive=False)
+        objection, answer = self._try(trial)
+        alive = self._serves(trial.endpoint)
+        if not alive:
+            after = "the next request is not served"
+            objection = f"{objection}; {after}" if objection else after
+        return Verdict(trial, objection, alive, answer)
 
-    def _try(self, trial: Trial) -> str | None:
-        body = trial.body(self._subject)
-        return self._object(trial, body, self.ask(trial.endpoint, body))
+    def _try(self, trial: Trial) -> tuple[str | None, Answer | None]:
+        answer = None
+        try:
+            body = trial.body(self._subject)
+            answer = self.ask(trial.endpoint, body)
+            return self._object(trial, body, answer), answer
+        except httpx.HTTPError as error:
+            return f"no answer ({type(error).__name__})", answer
 
     def _serves(self, endpoint: Endpoint) -> bool:
         try:

@@ -82,6 +82,11 @@ class Tree:
             return None
 
     @property
+    def is_foreign(self) -> bool:
+        """Whether the folder of the guard's copy is there and is somebody else's."""
+        return (self.vllm / FOLDER).exists() and self.applied is None
+
+    @property
     def state(self) -> State:
         """How much of the guard is here."""
         guarded = [file for file in self._targets() if self._is_guarded(file)]
@@ -156,7 +161,7 @@ class Tree:
         return True
 
     def _require_own_folder(self) -> None:
-        if (self.vllm / FOLDER).exists() and self.applied is None:
+        if self.is_foreign:
             raise self._error(f"{FOLDER}/ is there, without {_RECORD_FILE} that would say by whom")
 
     def _plan(self) -> _Plan:

@@ -161,7 +161,10 @@ def _find_model(client: httpx.Client, wanted: str | None) -> tuple[str, int]:
         return name, int(models[name]["max_model_len"])
     except (ValueError, TypeError, LookupError, StopIteration):
         kind = f"has no model {wanted!r}" if wanted else "has no vLLM model"
-        raise ProbeError(f"{client.base_url} {kind} (/v1/models: {answer.status_code})") from None
+        path = client.base_url.path.rstrip("/")
+        hint = "; leave the path out of the URL" if path.endswith("/v1") else ""
+        says = f"{client.base_url} {kind} (/v1/models: {answer.status_code}){hint}"
+        raise ProbeError(says) from None
 
 
 def _find_version(client: httpx.Client) -> str | None:

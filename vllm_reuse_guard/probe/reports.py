@@ -25,7 +25,11 @@ from .session import Probed, Result, Verdict, should
 _STYLES = {Verdict.HOLDS: "green", Verdict.FAILS: "bold red"}
 
 
+_ORDER = (Verdict.FAILS, Verdict.HOLDS, Verdict.NOT_SENT, Verdict.NOT_APPLICABLE)
+"""What is to be seen first, of cases."""
+
 _WORST_FIRST = (Verdict.FAILS, Verdict.NOT_SENT, Verdict.NOT_APPLICABLE, Verdict.HOLDS)
+"""What speaks for a case, of its requests."""
 
 
 class Format(str, Enum):
@@ -64,20 +68,22 @@ class Row:
     case: Case
     cells: tuple[Cell, ...]
 
+    @property
+    def worst(self) -> Verdict:
+        """What is to be seen first."""
+        return min((cell.verdict for cell in self.cells), key=_ORDER.index)
+
 
 def rows(probed: Sequence[Probed]) -> tuple[Row, ...]:
-    """Return a row for each case that says something about one of the servers."""
+    """Return a row for each case that says something about one of the servers, the worst first."""
     by_case: dict[str, list[list[Result]]] = {}
     for position, one in enumerate(probed):
         for result in one.results:
             empty: list[list[Result]] = [[] for _ in probed]
             by_case.setdefault(result.case.id, empty)[position].append(result)
     found = (Row(results[0][0].case, tuple(map(_cell, results))) for results in by_case.values())
-    return tuple(
-        row
-        for row in found
-        if any(cell.verdict is not Verdict.NOT_APPLICABLE for cell in row.cells)
-    )
+    told = [row for row in found if row.worst is not Verdict.NOT_APPLICABLE]
+    return tuple(sorted(told, key=lambda row: _ORDER.index(row.worst)))
 
 
 def summary(one: Probed) -> str:

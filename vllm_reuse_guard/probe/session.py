@@ -141,7 +141,7 @@ def _plan(about: About, case: Case, unsafe: bool) -> Planned:
     if (why := _why_not_applicable(about, case, possible)) is not None:
         return Planned(case, instead=Result(case, Verdict.NOT_APPLICABLE, why))
     if not (case.safe or unsafe):
-        says = "can harm a server without the guard: needs --unsafe"
+        says = "needs --unsafe"
         return Planned(case, instead=Result(case, Verdict.NOT_SENT, says))
     return Planned(case, trials=possible)
 
