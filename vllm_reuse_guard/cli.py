@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 from difflib import get_close_matches
@@ -16,6 +16,7 @@ from typing import Annotated
 import httpx
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
@@ -28,6 +29,7 @@ from .in_tree.tree import Tree
 from .probe.discovery import ProbeError, discover
 from .probe.reports import Format, describe, summary, table, write
 from .probe.session import UNSAFE_WARNING, Probed, plan, run
+from .probe.transport import BoundedTransport
 
 _HELD, _NOT_HELD, _COULD_NOT = 0, 1, 2
 """What the command ends with: all is well, something is not, it could not tell."""
@@ -140,7 +142,14 @@ def probe(
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     with ExitStack() as stack:
         clients = [
-            stack.enter_context(httpx.Client(base_url=_url(url), headers=headers, timeout=timeout))
+            stack.enter_context(
+                httpx.Client(
+                    base_url=_url(url),
+                    headers=headers,
+                    timeout=timeout,
+                    transport=BoundedTransport(timeout),
+                )
+            )
             for url in urls
         ]
         # All of them first: a server that is not there is found out at once.
@@ -151,9 +160,7 @@ def probe(
             planned = plan(about, chosen, unsafe=unsafe)
             if not any(one.trials for one in planned):
                 raise ProbeError(f"no case applies to {about.url}: {describe(about)}")
-            say = partial(progress.advance, progress.add_task(about.url, total=len(planned)))
-            if not sys.stderr.isatty():
-                say = partial(_count, about.url, iter(range(1, len(planned) + 1)), len(planned))
+            say = _progress(progress, about.url, len(planned))
             probed.append(run(client, about, planned, say))
     _show(probed, wanted)
     raise typer.Exit(_HELD if all(one.holds for one in probed) else _NOT_HELD)
@@ -181,18 +188,32 @@ def _url(url: str) -> str:
     return url if "://" in url else f"http://{url}"
 
 
-def _count(url: str, numbers: Iterator[int], total: int) -> None:
-    # A line now and then, where there is no terminal for a bar.
-    number = next(numbers)
-    if number % _CASES_A_LINE == 0 or number == total:
-        print(f"{url}: {number} of {total} cases", file=sys.stderr)
+def _progress(bars: Progress, url: str, total: int) -> Callable[[], object]:
+    if not sys.stderr.isatty():
+        return _Lines(url, total).advance
+    return partial(bars.advance, bars.add_task(escape(url), total=total))
+
+
+class _Lines:
+    """Progress where there is no terminal for a bar: a line now and then."""
+
+    def __init__(self, url: str, total: int) -> None:
+        self._url = url
+        self._total = total
+        self._done = 0
+
+    def advance(self) -> None:
+        """Count one case."""
+        self._done += 1
+        if self._done % _CASES_A_LINE == 0 or self._done == self._total:
+            print(f"{self._url}: {self._done} of {self._total} cases", file=sys.stderr)
 
 
 def _choose(ids: list[str]) -> list[Case]:
     if unknown := [name for name in ids if name not in cases()]:
         close = [like for name in unknown for like in get_close_matches(name, cases())]
         hint = f"; did you mean {', '.join(close)}?" if close else "; the table has their names"
-        raise ProbeError(f"there is no case {', '.join(unknown)}{hint}")
+        raise ProbeError(f"there is no case {', '.join(map(repr, unknown))}{hint}")
     return [case for case in cases().values() if not ids or case.id in ids]
 
 
@@ -243,4 +264,7 @@ def main() -> None:
         app()
     except (GuardError, ProbeError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(_COULD_NOT) from None
+    except Exception as error:
+        print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
         raise SystemExit(_COULD_NOT) from None

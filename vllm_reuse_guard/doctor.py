@@ -6,10 +6,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
-from importlib.metadata import entry_points
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any, NoReturn
 
 from . import __version__, seams, settings
@@ -19,7 +21,7 @@ from .in_tree.tree import State as TreeState
 from .in_tree.tree import Tree
 from .patches import PATCHES, needed_by
 from .patches.engine.arg_utils import add_flags
-from .plugin import GROUP, NAME
+from .plugin import GROUP, NAME, register
 from .releases import TESTED, is_tested
 
 
@@ -106,7 +108,13 @@ def examine(arguments: Sequence[str] = ()) -> Report:
 
     arguments: what would follow ``vllm serve``; the guard's own flags among them are read.
     """
-    chosen = _examine_settings(arguments)
+    file: list[str] = []
+    try:
+        # The command line is above what its configuration file says.
+        file = _read_config(arguments)
+        chosen = _examine_settings(file, arguments)
+    except _FlagError as error:
+        chosen = Finding("settings", Start.REFUSED, str(error))
     try:
         tree = Tree.at(None)
     except TreeError:
@@ -118,24 +126,23 @@ def examine(arguments: Sequence[str] = ()) -> Report:
         _examine_loading(tree),
         _examine_seams(patches),
         chosen,
-        *_examine_arguments(arguments),
+        *_examine_arguments([*file, *arguments]),
     )
     return Report(
         __version__, str(tree.vllm), tree.version, findings, patches, _settings_in_force(chosen)
     )
 
 
-def _examine_settings(arguments: Sequence[str]) -> Finding:
+def _examine_settings(*told: Sequence[str]) -> Finding:
     # Abbreviations are flags for vLLM too, and it takes underscores in names for dashes.
     parser = _Parser("vllm serve", add_help=False)
     add_flags(parser)
     try:
         settings.current()
-        parser.parse_known_args([*map(_with_dashes, arguments)])
+        for arguments in told:
+            parser.parse_known_args([*map(_with_dashes, arguments)])
     except SettingsError as error:
         return Finding("settings", Start.REFUSED, "; ".join(error.problems))
-    except _FlagError as error:
-        return Finding("settings", Start.REFUSED, str(error))
     return Finding("settings", Start.GUARDED, "all of them have a meaning")
 
 
@@ -183,20 +190,34 @@ def _is_overridden() -> bool:
 def _examine_loading(tree: Tree) -> Finding:
     if tree.is_foreign:
         return Finding("loading", Start.REFUSED, f"{tree.vllm}/{FOLDER} is not the guard's")
-    if tree.state is TreeState.APPLIED and tree.applied is not None:
-        return Finding("loading", Start.GUARDED, f"in the tree, {tree.applied.version}")
-    if tree.state is TreeState.PARTIAL:
-        says = f"in the tree, but not as `in-tree apply` leaves it: {', '.join(tree.lacking)}"
-        return Finding("loading", Start.REFUSED, says)
-    if not entry_points(group=GROUP, name=NAME):
-        says = f"{sys.executable} has no entry point {NAME} in {GROUP}: install the guard there"
-        return Finding("loading", Start.UNGUARDED, says)
+    if tree.state is not TreeState.ABSENT:
+        if faults := [*tree.lacking, *tree.changes()]:
+            says = f"in the tree, but not as `in-tree apply` leaves it: {', '.join(faults)}"
+            return Finding("loading", Start.REFUSED, says)
+        return Finding("loading", Start.GUARDED, "in the tree")
+    found = _loaded()
+    if found is not register:
+        return Finding("loading", Start.UNGUARDED, f"{NAME} in {GROUP} is {found or 'not there'}")
     allowed = os.environ.get("VLLM_PLUGINS")
     if allowed is not None and NAME not in allowed.split(","):
         says = f"{NAME!r} is not among VLLM_PLUGINS={allowed!r} (separated by commas, no blanks)"
         return Finding("loading", Start.UNGUARDED, says)
     says = f"as a plugin, VLLM_PLUGINS {'is not set' if allowed is None else f'has {NAME}'}"
     return Finding("loading", Start.GUARDED, says)
+
+
+def _loaded() -> object:
+    # As vLLM does: what fails to load is passed over, and of several the last one counts.
+    loaded = [_load(entry) for entry in entry_points(group=GROUP, name=NAME)]
+    good = [one for one in loaded if not isinstance(one, str)]
+    return (good or loaded or [None])[-1]
+
+
+def _load(entry: EntryPoint) -> object:
+    try:
+        return entry.load()
+    except Exception as error:
+        return f"{entry.value}, which does not load ({error})"
 
 
 def _examine_patches(tree: Tree) -> Iterator[PatchFinding]:
@@ -220,18 +241,46 @@ def _examine_seams(patches: Sequence[PatchFinding]) -> Finding:
 
 def _examine_arguments(arguments: Sequence[str]) -> Iterator[Finding]:
     given = {_with_dashes(item).partition("=")[0] for item in arguments}
-    rust = os.environ.get("VLLM_USE_RUST_FRONTEND", "0") not in ("", "0")
-    ways = [
-        *(["VLLM_USE_RUST_FRONTEND is set"] if rust else []),
-        *(["--grpc is given"] if "--grpc" in given else []),
-    ]
-    if ways:
-        yield Finding("front end", Start.PARTLY, f"{' and '.join(ways)}: not vLLM's own in Python")
-    else:
-        yield Finding("front end", Start.GUARDED, "vLLM's own, in Python")
+    yield _examine_front_end(given)
     if given and "--kv-transfer-config" not in given:
         says = "no --kv-transfer-config: ids are used with the policy `always` alone"
         yield Finding("connector", Start.GUARDED, says)
-    if "--config" in given:
-        says = "not read: look yourself for settings of the guard in it"
-        yield Finding("--config", Start.GUARDED, says)
+
+
+def _examine_front_end(given: Set[str]) -> Finding:
+    rust = os.environ.get("VLLM_USE_RUST_FRONTEND", "0")
+    try:
+        is_rust = int(rust) != 0
+    except ValueError:
+        says = f"VLLM_USE_RUST_FRONTEND={rust!r} is no number, which vLLM takes it for"
+        return Finding("front end", Start.REFUSED, says)
+    if is_rust:
+        return Finding("front end", Start.PARTLY, "VLLM_USE_RUST_FRONTEND is set")
+    if {"--grpc", "--grp"} & given:
+        return Finding("front end", Start.PARTLY, "--grpc is given")
+    return Finding("front end", Start.GUARDED, "vLLM's own, in Python")
+
+
+def _read_config(arguments: Sequence[str]) -> list[str]:
+    for position, item in enumerate(arguments):
+        name, equals, path = item.partition("=")
+        if name == "--config":
+            path = path if equals else "".join(arguments[position + 1 : position + 2])
+            return list(_as_arguments(path))
+    return []
+
+
+def _as_arguments(path: str) -> Iterator[str]:
+    try:
+        # vLLM brings it, and reads the file by it.
+        said = import_module("yaml").safe_load(Path(path).read_text())
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise _FlagError(f"--config {path} cannot be read: {reason}") from None
+    for name, value in said.items() if isinstance(said, dict) else ():
+        if isinstance(value, list):
+            yield from (f"--{name}", *map(str, value))
+        elif value is True:
+            yield f"--{name}"
+        elif value is not False:
+            yield f"--{name}={value}"

@@ -80,9 +80,10 @@ def take_ids(transfer_params: object) -> object:
     return ids
 
 
-def leave_aside(transfer_params: object, reason: Reason) -> None:
-    """Take the forwarded ids, if there are any, out of transfer params without using them."""
-    if take_ids(transfer_params) is not None:
+def leave_aside(reason: Reason, *transfer_params: object) -> None:
+    """Take the forwarded ids of a request, wherever there are any, away without using them."""
+    taken = [take_ids(params) for params in transfer_params]
+    if any(ids is not None for ids in taken):
         note(Render(reason))
 
 

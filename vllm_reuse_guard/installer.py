@@ -90,7 +90,7 @@ class Patch:
     @property
     def target(self) -> str:
         """The full name of the upstream module, the earlier one where there is no other."""
-        return f"vllm.{self.path_in(_folder_of_vllm())}"
+        return f"vllm.{self.path_in(folder_of_vllm())}"
 
     def path_in(self, vllm: Path) -> str:
         """Return the path of the upstream module below the folder of a vLLM, whichever it has."""
@@ -110,9 +110,9 @@ def file_of(module: str, vllm: Path) -> Path:
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
-def _folder_of_vllm() -> Path:
-    (folder,) = sys.modules["vllm"].__path__
-    return Path(folder)
+def folder_of_vllm() -> Path:
+    """Return the folder of the vLLM that is imported."""
+    return Path(sys.modules["vllm"].__path__[0])
 
 
 def misfits(patches: Iterable[Patch]) -> tuple[str, ...]:

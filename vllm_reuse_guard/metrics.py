@@ -12,7 +12,7 @@ import atexit
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from .core.outcome import Outcome, Reason, Reuse
+from .plugin import logger
 
 if TYPE_CHECKING:
     from prometheus_client import Counter, Gauge, Histogram
@@ -37,10 +38,14 @@ _PARAMS = (
 )
 """Why transfer params can be refused."""
 
+_FILE_BYTES = 65536
+"""How long prometheus_client makes a file of values."""
+
 _IDS = (64, 256, 1024, 4096, 16384, 65536, 262144, 1048576)
 _SECONDS = (0.00001, 0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
 
-_endpoint: ContextVar[str] = ContextVar("vllm_reuse_guard_endpoint", default="in process")
+_NO_REQUEST: Mapping[str, Any] = {"path": "in process"}
+_scope: ContextVar[Mapping[str, Any]] = ContextVar("vllm_reuse_guard_scope", default=_NO_REQUEST)
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ class _EngineCore:
 
 
 class NameEndpoint:
-    """ASGI middleware that keeps the path of a request, by which decisions are counted."""
+    """ASGI middleware that keeps the scope of a request: decisions are counted by its endpoint."""
 
     def __init__(self, app: Callable[..., Any]) -> None:
         self._app = app
@@ -68,7 +73,7 @@ class NameEndpoint:
     def __call__(self, scope: Any, receive: Any, send: Any) -> Any:
         """Call the next one."""
         if scope["type"] == "http":
-            _endpoint.set(scope["path"])
+            _scope.set(scope)
         return self._app(scope, receive, send)
 
 
@@ -105,7 +110,7 @@ def start_engine_core(config: Any) -> None:
 def count_decision(outcome: Outcome) -> None:
     """Count what became of the ids of a request."""
     kind = type(outcome).__name__.lower()
-    _front_end().decisions.labels(kind, outcome.reason.value, _endpoint.get()).inc()
+    _front_end().decisions.labels(kind, outcome.reason.value, _endpoint()).inc()
     if isinstance(outcome, Reuse):
         _front_end().reused.observe(len(outcome.ids))
 
@@ -122,7 +127,7 @@ def timing_decision() -> Iterator[None]:
 
 def count_refused_params(reason: Reason) -> None:
     """Count a request that the front end refused for its transfer params."""
-    _front_end().refused.labels(reason.value, _endpoint.get()).inc()
+    _front_end().refused.labels(reason.value, _endpoint()).inc()
 
 
 def count_params_refused_by_engine_core(reason: Reason) -> None:
@@ -133,6 +138,12 @@ def count_params_refused_by_engine_core(reason: Reason) -> None:
 def count_dropped_frame() -> None:
     """Count a frame that the engine core could not decode."""
     _engine_core().dropped.inc()
+
+
+def _endpoint() -> str:
+    # The route's own path: clients can write it in several ways.
+    scope = _scope.get()
+    return str(getattr(scope.get("route"), "path", scope["path"]))
 
 
 @cache
@@ -206,6 +217,8 @@ def _sharing_values(folder: Path) -> Iterator[None]:
     from prometheus_client import values
 
     folder.mkdir(mode=0o700, exist_ok=True)
+    # A file that was only made long enough kills the process that writes to it on a full disk.
+    (folder / f"counter_{os.getpid()}.db").write_bytes(bytes(_FILE_BYTES))
     own = values.ValueClass
     values.ValueClass = values.MultiProcessValue()  # type: ignore[no-untyped-call]
     os.environ[_SHARED] = str(folder)
@@ -218,9 +231,18 @@ def _sharing_values(folder: Path) -> Iterator[None]:
 
 @cache
 def _show(folder: Path) -> None:
-    from prometheus_client import REGISTRY
+    from prometheus_client import REGISTRY, Metric
     from prometheus_client.multiprocess import MultiProcessCollector
+
+    class Collector(MultiProcessCollector):
+        def collect(self) -> Iterable[Metric]:
+            # What somebody did to the folder must not take vLLM's own metrics away.
+            try:
+                return list(super().collect())  # type: ignore[no-untyped-call]
+            except Exception:
+                logger.warning("The counters in %s cannot be read", folder, exc_info=True)
+                return []
 
     folder.mkdir(mode=0o700, exist_ok=True)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    MultiProcessCollector(REGISTRY, path=str(folder))  # type: ignore[no-untyped-call]
+    Collector(REGISTRY, path=str(folder))  # type: ignore[no-untyped-call]

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -54,11 +55,22 @@ def register() -> None:
         if find_spec(_IN_TREE) is None:
             _activate(version)
         else:
-            from .in_tree import require_complete
-
-            require_complete(f"{_IN_TREE}.in_tree")
-            logger.debug("vllm-reuse-guard stands aside: this vLLM has it in its tree")
+            _stand_aside()
     _registered = True
+
+
+def _stand_aside() -> None:
+    from .errors import IncompleteTreeError
+
+    # Its own rules say whether it is complete; it may be another version.
+    try:
+        import_module(f"{_IN_TREE}.in_tree").require_complete()
+    except (ImportError, AttributeError) as error:
+        raise IncompleteTreeError(str(error)) from error
+    except Exception as error:
+        # The errors of the copy are not those of this package.
+        raise SystemExit(str(error)) from error
+    logger.debug("vllm-reuse-guard stands aside: this vLLM has it in its tree")
 
 
 def guard_module(name: str, require_complete: Callable[[], object]) -> None:

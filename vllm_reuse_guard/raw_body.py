@@ -35,7 +35,8 @@ def scan(field: str) -> Scan:
 
     def scanned(body: Any, validate: Callable[[Any], Any]) -> Any:
         ids = forwarded(body.get("kv_transfer_params")) if isinstance(body, dict) else None
-        if ids is None:
+        # A body without the field is none of this kind: another model of a union may know it.
+        if ids is None or field not in body:
             return validate(body)
         if not is_text_only(
             body.get(field), media_keys=facts.media_keys(), iterators_are_text=False

@@ -135,7 +135,9 @@ def flag(field: str) -> str:
 
 def _unknown_variables() -> list[str]:
     known = set(map(variable, Settings.model_fields))
-    return [name for name in sorted(os.environ) if name.startswith(PREFIX) and name not in known]
+    # pydantic-settings takes small letters as well; nobody else would find such a variable.
+    ours = (name for name in sorted(os.environ) if name.upper().startswith(PREFIX))
+    return [name for name in ours if name not in known]
 
 
 def _explain(problem: ErrorDetails) -> str:

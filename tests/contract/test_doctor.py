@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,8 @@ def test_every_patch_has_its_state() -> None:
         (POLICY, "perhaps", "settings", Start.REFUSED),
         ("VLLM_REUSE_GUARD_NO_SUCH", "1", "settings", Start.REFUSED),
         ("VLLM_USE_RUST_FRONTEND", "1", "front end", Start.PARTLY),
+        ("VLLM_USE_RUST_FRONTEND", "", "front end", Start.REFUSED),
+        ("vllm_reuse_guard_prompt_token_ids_policy", "off", "settings", Start.REFUSED),
     ],
 )
 def test_environment_without_a_guard(
@@ -153,13 +156,73 @@ def test_grpc() -> None:
     assert "--grpc" in bad(examine(["MODEL", "--grpc"]))["front end"]
 
 
-def test_no_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "values",
+    [
+        [],
+        ["no.such.module:register"],
+        ["vllm_reuse_guard.plugin:register", "builtins:print"],
+        ["vllm_reuse_guard.plugin:active"],
+    ],
+)
+def test_entry_point_that_is_not_the_guards(
+    monkeypatch: pytest.MonkeyPatch, values: list[str]
+) -> None:
     """
-    A guard that is not installed is not loaded.
+    vLLM passes over what does not load, and of two of a name takes the last.
     """
-    monkeypatch.setattr(doctor, "entry_points", lambda **_: ())
+    found = [EntryPoint("reuse_guard", value, "vllm.general_plugins") for value in values]
+    monkeypatch.setattr(doctor, "entry_points", lambda **_: found)
 
+    assert Start.UNGUARDED is examine().start
     assert "reuse_guard" in bad(examine())["loading"]
+
+
+def test_entry_point_that_is_there_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    An old one that does not load is no harm beside the guard's.
+    """
+    values = ["no.such.module:register", "vllm_reuse_guard.plugin:register"]
+    found = [EntryPoint("reuse_guard", value, "vllm.general_plugins") for value in values]
+    monkeypatch.setattr(doctor, "entry_points", lambda **_: found)
+
+    assert Start.GUARDED is examine().start
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("grpc: true\n", Start.PARTLY),
+        ("prompt-token-ids-policy: perhaps\n", Start.REFUSED),
+        ("port: 80\nkv_transfer_allowed_peers: [10.0.0.0/8, pre_fill]\n", Start.GUARDED),
+        ("{", Start.REFUSED),
+        (None, Start.REFUSED),
+    ],
+)
+def test_configuration_file(tmp_path: Path, text: str | None, start: Start) -> None:
+    """
+    What a --config file says is read as vLLM reads it.
+    """
+    file = tmp_path / "config.yaml"
+    if text is not None:
+        file.write_text(text)
+
+    report = examine(["MODEL", "--config", str(file)])
+
+    assert start is report.start
+    if "peers" in (text or ""):
+        found = {setting.name: setting.value for setting in report.settings}
+        assert "10.0.0.0/8 pre_fill" == found["kv_transfer_allowed_peers"]
+
+
+def test_copy_in_the_tree_that_was_changed(tree: Tree) -> None:
+    """
+    A guard in the tree is what was put there.
+    """
+    tree.apply()
+    (tree.vllm / "reuse_guard" / "plugin.py").write_text("def guard_module(*_): pass\n")
+
+    assert "reuse_guard/plugin.py" in bad(examine())["loading"]
 
 
 def test_missing_seam(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,7 +175,7 @@ def test_partial_tree_does_not_start(checkout: Path, monkeypatch: pytest.MonkeyP
     file.write_bytes(file.read_bytes().removesuffix(LINES))
     # The real vLLM, and the copy of the guard beside it.
     code = (
-        f"import vllm; vllm.__path__.append({str(checkout / 'vllm')!r})\n"
+        f"import vllm; vllm.__path__.insert(0, {str(checkout / 'vllm')!r})\n"
         "from vllm.reuse_guard.in_tree import guard; guard('vllm.engine.arg_utils')"
     )
 
@@ -235,6 +235,65 @@ def test_folder_of_somebody_else(checkout: Path) -> None:
     for action in ("diff", "apply", "revert"):
         with pytest.raises(TreeError, match="that would say by whom"):
             getattr(Tree.at(checkout), action)()
+
+    assert before == content(checkout)
+
+
+@pytest.mark.parametrize("record", ["{'version': '1', 'originals': [], 'copies': {}}", "7", "x"])
+def test_record_that_is_none(checkout: Path, record: str) -> None:
+    """
+    A record that says nothing readable is somebody else's.
+    """
+    Tree.at(checkout).apply()
+    (checkout / "vllm" / FOLDER / "in_tree" / "applied.py").write_text(f"APPLIED = {record}\n")
+
+    with pytest.raises(TreeError, match="that would say by whom"):
+        Tree.at(checkout).revert()
+
+
+def test_record_that_names_nothing_is_not_complete(checkout: Path) -> None:
+    """
+    What must have its lines follows from the patches and not from what a record says.
+    """
+    at = Tree.at(checkout)
+    at.apply()
+    for path in at.applied.originals if at.applied else ():
+        file = checkout / "vllm" / path
+        file.write_bytes(file.read_bytes().removesuffix(LINES))
+    record = f"{{'version': '{__version__}', 'originals': {{}}, 'copies': {{}}}}"
+    (checkout / "vllm" / FOLDER / "in_tree" / "applied.py").write_text(f"APPLIED = {record}\n")
+
+    assert State.PARTIAL is at.state
+    assert RENDERER in at.lacking
+
+
+def test_link_is_refused(checkout: Path) -> None:
+    """
+    A module that is a link to a file elsewhere is not replaced by a file.
+    """
+    file = checkout / "vllm" / RENDERER
+    file.rename(checkout / "elsewhere.py")
+    file.symlink_to(checkout / "elsewhere.py")
+
+    with pytest.raises(TreeError, match=f"{RENDERER} is a link"):
+        Tree.at(checkout).apply()
+
+
+def test_several_at_a_time(checkout: Path) -> None:
+    """
+    They wait for each other: the tree is whole in the end.
+    """
+    before = content(checkout)
+    command = [sys.executable, "-m", "vllm_reuse_guard", "in-tree"]
+    for action in ("apply", "revert"):
+        several = [
+            subprocess.Popen([*command, action, "--tree", str(checkout)], stdout=subprocess.DEVNULL)
+            for _ in range(4)
+        ]
+        assert {0} == {process.wait() for process in several}
+        at = Tree.at(checkout)
+        assert (State.APPLIED if action == "apply" else State.ABSENT) is at.state
+        assert [] == at.changes()
 
     assert before == content(checkout)
 

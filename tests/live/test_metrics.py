@@ -32,6 +32,13 @@ BODIES = (
     (CHAT, {**HELLO, FIELD: {"prompt_token_ids": [True]}}, 400),
     (CHAT, {**HELLO, "echo": True, FIELD: {"prompt_token_ids": [5]}}, 200),
     ("/v1/completions", {"prompt": "Hi", "max_tokens": 2, FIELD: {"prompt_token_ids": [5]}}, 200),
+    (
+        f"{CHAT}/batch",
+        {**HELLO, "messages": [HELLO["messages"]], FIELD: {"prompt_token_ids": [5]}},
+        400,
+    ),
+    ("/invocations", {"prompt": "Hi", "max_tokens": 2, FIELD: {"prompt_token_ids": [5]}}, 200),
+    (f"{CHAT}%0A", {**HELLO, FIELD: {"prompt_token_ids": [5, 6, 7]}}, 200),
     ("/tokenize", {**HELLO, FIELD: {"prompt_token_ids": [5, 6]}}, 200),
     (CHAT, {**HELLO, FIELD: {"do_remote_prefill": True}}, 400),
     (CHAT, HELLO, 200),
@@ -89,7 +96,8 @@ def value(server: Server, name: str, **labels: str) -> float:
 @pytest.mark.parametrize(
     ("outcome", "reason", "endpoint"),
     [
-        ("reuse", "reused", CHAT),
+        ("reject", "batch", f"{CHAT}/batch"),
+        ("render", "not_a_chat", "/invocations"),
         ("reject", "malformed", CHAT),
         ("render", "echo", CHAT),
         ("render", "not_a_chat", "/v1/completions"),
@@ -105,22 +113,31 @@ def test_decisions_are_counted(server: Server, outcome: str, reason: str, endpoi
     assert ROUNDS == value(server, "reuse_guard_decisions_total", **labels)
 
 
+def test_every_way_to_write_a_path_is_one_endpoint(server: Server) -> None:
+    """
+    The endpoint is the route, not what a client has written: there are only so many.
+    """
+    labels = {"outcome": "reuse", "reason": "reused", "endpoint": CHAT}
+
+    assert 2 * ROUNDS == value(server, "reuse_guard_decisions_total", **labels)
+
+
 def test_nothing_else_is_counted_as_a_decision(server: Server) -> None:
     """
     A request without ids is in none of the counters.
     """
     counts = [n for (name, _), n in samples(server).items() if name.endswith("decisions_total")]
 
-    assert 5 * ROUNDS == sum(counts)
+    assert 8 * ROUNDS == sum(counts)
 
 
 def test_reused_ids_and_the_time_of_decisions(server: Server) -> None:
     """
     The histograms hold what was reused, and one time for each decision about a chat.
     """
-    assert 2 * ROUNDS == value(server, "reuse_guard_reused_prompt_tokens_count")
-    assert 5 * ROUNDS == value(server, "reuse_guard_reused_prompt_tokens_sum")
-    assert 4 * ROUNDS == value(server, "reuse_guard_decision_seconds_count")
+    assert 3 * ROUNDS == value(server, "reuse_guard_reused_prompt_tokens_count")
+    assert 8 * ROUNDS == value(server, "reuse_guard_reused_prompt_tokens_sum")
+    assert 5 * ROUNDS == value(server, "reuse_guard_decision_seconds_count")
     assert 0 < value(server, "reuse_guard_decision_seconds_sum") < 1
 
 

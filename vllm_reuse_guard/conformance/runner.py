@@ -85,11 +85,14 @@ class Runner:
             return self._object(trial, body, answer), answer
         except httpx.HTTPError as error:
             return f"no answer ({type(error).__name__})", answer
+        except Exception as error:
+            # Whatever a server says is a verdict about it.
+            return f"no answer of this API ({type(error).__name__}: {error})", answer
 
     def _serves(self, endpoint: Endpoint) -> bool:
         try:
             return self.ask(endpoint, dict(endpoint.asks)).status == 200
-        except httpx.HTTPError:
+        except Exception:
             return False
 
     def _object(self, trial: Trial, body: dict[str, Any], answer: Answer) -> str | None:

@@ -7,12 +7,11 @@ The guard inside of a vLLM tree: what the last two lines of each patched module 
 
 from __future__ import annotations
 
-import importlib
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 
 from ..errors import IncompleteTreeError
 
@@ -55,19 +54,21 @@ def guard(module: str) -> None:
 
 
 @cache
-def require_complete(package: str = __package__ or "") -> None:
+def require_complete() -> None:
     """
-    Raise IncompleteTreeError unless every module of the tree has its lines.
+    Raise IncompleteTreeError unless every module of this tree that has a patch has its lines.
 
-    package: the full name of this package's copy in the tree. Looked at once per process: an
-    ``apply`` or ``revert`` that was interrupted must not leave a server half guarded.
+    Looked at once per process: an ``apply`` or ``revert`` that was interrupted must not leave a
+    server half guarded.
     """
-    try:
-        record: ModuleType = importlib.import_module(f"{package}.{RECORD}")
-    except ModuleNotFoundError:
-        raise IncompleteTreeError(f"{package}.{RECORD}") from None
-    vllm = Path(str(record.__file__)).parents[2]
-    if lacking := unguarded(vllm, record.APPLIED["originals"]):
+    from ..installer import file_of, folder_of_vllm
+    from ..patches import needed_by
+
+    vllm = folder_of_vllm()
+    needed = needed_by(sys.modules["vllm"].__version__)
+    files = (file_of(patch.path_in(vllm), vllm) for patch in needed)
+    paths = sorted({str(file.relative_to(vllm)) for file in files})
+    if lacking := unguarded(vllm, paths):
         raise IncompleteTreeError(", ".join(lacking))
 
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 
 import ast
 import difflib
+import fcntl
 import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from enum import Enum
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
+
+import msgspec
 
 from .. import __version__, seams
 from ..errors import TreeError
@@ -30,7 +33,7 @@ _TOOLS = ("__main__.py", "cli.py", "doctor.py", "seams.py", "in_tree/tree.py")
 _TOOL_FOLDERS = ("conformance", "probe")
 """What of this package does not run inside of vLLM and is not copied."""
 
-_VERSION = re.compile(r"^__version__ = version = '([^']+)'", re.MULTILINE)
+_VERSION = re.compile(r"""^__version__ = version = ['"]([^'"]+)['"]""", re.MULTILINE)
 
 
 class State(str, Enum):
@@ -77,8 +80,9 @@ class Tree:
         """What was done to this tree, by its own record; None without one."""
         try:
             module = ast.parse((self.vllm / FOLDER / _RECORD_FILE).read_text())
-            return Applied(**ast.literal_eval(module.body[-1].value))  # type: ignore[attr-defined]
-        except (OSError, SyntaxError, ValueError, TypeError, AttributeError, IndexError):
+            said = ast.literal_eval(module.body[-1].value)  # type: ignore[attr-defined]
+            return msgspec.convert(said, Applied)
+        except (OSError, SyntaxError, ValueError, AttributeError, IndexError):
             return None
 
     @property
@@ -100,7 +104,29 @@ class Tree:
         applied = self.applied
         if applied is None:
             return [f"{FOLDER}/{_RECORD_FILE}"]
-        return unguarded(self.vllm, applied.originals)
+        own = self._targets() if applied.version == __version__ else []
+        return unguarded(self.vllm, sorted({*applied.originals, *own}))
+
+    def changes(self) -> list[str]:
+        """What is not as ``apply`` has left it, one line each; nothing without a record."""
+        applied = self.applied
+        if applied is None:
+            return []
+        copies = {
+            str(file.relative_to(self.vllm / FOLDER)): _digest(file.read_bytes())
+            for file in (self.vllm / FOLDER).rglob("*")
+            if file.is_file() and "__pycache__" not in file.parts
+        }
+        copies.pop(_RECORD_FILE)
+        return [
+            f"{path} was changed after the guard was put in"
+            for path, digest in applied.originals.items()
+            if self._digest_before(path) != digest
+        ] + [
+            f"{FOLDER}/{path} is not as it was written"
+            for path in sorted(copies.keys() | applied.copies.keys())
+            if copies.get(path) != applied.copies.get(path)
+        ]
 
     def diff(self) -> str:
         """
@@ -126,16 +152,17 @@ class Tree:
 
         Raises TreeError, with nothing changed, if the tree is not one that it fits.
         """
-        plan = self._plan()
-        if self.state is State.APPLIED:
-            self._clean()
-            return False
-        self._require_writable(plan)
-        self._write_package(plan.package)
-        for path, original in plan.originals.items():
-            if not self._is_guarded(path):
-                _replace(self.vllm / path, original + LINES)
-        return True
+        with self._alone():
+            plan = self._plan()
+            if self.state is State.APPLIED:
+                self._clean()
+                return False
+            self._require_writable(plan.originals)
+            self._write_package(plan.package)
+            for path, original in plan.originals.items():
+                if not self._is_guarded(path):
+                    _replace(self.vllm / path, original + LINES)
+            return True
 
     def revert(self) -> bool:
         """
@@ -143,22 +170,30 @@ class Tree:
 
         Raises TreeError, with nothing changed, if a file is not as it was left.
         """
-        if self.state is State.ABSENT:
-            self._clean()
-            return False
-        self._require_own_folder()
-        applied = self.applied
-        if applied is not None:
-            self._require_unchanged(applied)
-        originals = {
-            path: _without_lines((self.vllm / path).read_bytes())
-            for path in (applied.originals if applied else self._targets())
-        }
-        for path, original in originals.items():
-            if self._is_guarded(path):
-                _replace(self.vllm / path, original)
-        self._remove_package()
-        return True
+        with self._alone():
+            if self.state is State.ABSENT:
+                self._clean()
+                return False
+            self._require_own_folder()
+            self._require_unchanged()
+            applied = self.applied
+            paths = list(applied.originals) if applied else self._targets()
+            self._require_writable(paths)
+            for path in filter(self._is_guarded, paths):
+                file = self.vllm / path
+                _replace(file, _without_lines(file.read_bytes()))
+            self._remove_package()
+            return True
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        # Two at a time would clean up each other's unfinished files.
+        folder = os.open(self.vllm, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
 
     def _require_own_folder(self) -> None:
         if self.is_foreign:
@@ -175,8 +210,7 @@ class Tree:
             )
         if faults:
             raise self._error(*faults)
-        if applied is not None:
-            self._require_unchanged(applied)
+        self._require_unchanged()
         originals = {
             path: _without_lines((self.vllm / path).read_bytes()) for path in self._targets()
         }
@@ -191,6 +225,8 @@ class Tree:
         for path in self._targets():
             if not (self.vllm / path).read_bytes().endswith(b"\n"):
                 yield f"{path} does not end with the end of a line"
+            if (self.vllm / path).is_symlink():
+                yield f"{path} is a link to a file that may be others' too"
 
     def _patches(self) -> tuple[Patch, ...]:
         return PATCHES if self.version is None else needed_by(self.version)
@@ -202,32 +238,16 @@ class Tree:
     def _is_guarded(self, path: str) -> bool:
         return not unguarded(self.vllm, [path])
 
-    def _require_unchanged(self, applied: Applied) -> None:
-        faults = [
-            f"{path} was changed after the guard was put in"
-            for path, digest in applied.originals.items()
-            if self._digest_before(path) != digest
-        ]
-        copies = {
-            str(file.relative_to(self.vllm / FOLDER)): _digest(file.read_bytes())
-            for file in (self.vllm / FOLDER).rglob("*")
-            if file.is_file() and "__pycache__" not in file.parts
-        }
-        copies.pop(_RECORD_FILE)
-        faults += [
-            f"{FOLDER}/{path} is not as it was written"
-            for path in sorted(copies.keys() | applied.copies.keys())
-            if copies.get(path) != applied.copies.get(path)
-        ]
-        if faults:
-            raise self._error(*faults)
+    def _require_unchanged(self) -> None:
+        if changes := self.changes():
+            raise self._error(*changes)
 
     def _digest_before(self, path: str) -> str | None:
         file = self.vllm / path
         return _digest(_without_lines(file.read_bytes())) if file.is_file() else None
 
-    def _require_writable(self, plan: _Plan) -> None:
-        folders = {self.vllm, *((self.vllm / path).parent for path in plan.originals)}
+    def _require_writable(self, paths: Iterable[str]) -> None:
+        folders = {self.vllm, *((self.vllm / path).parent for path in paths)}
         if any(not os.access(folder, os.W_OK) for folder in folders):
             raise self._error("it cannot be written to by this user")
 
@@ -250,10 +270,11 @@ class Tree:
         self._clean()
 
     def _clean(self) -> None:
-        with suppress(FileNotFoundError):
+        if self._scratch.exists():
             shutil.rmtree(self._scratch)
-        for path in self._targets():
-            _scratch(self.vllm / path).unlink(missing_ok=True)
+        for scratch in map(_scratch, (self.vllm / path for path in self._targets())):
+            if scratch.exists():
+                scratch.unlink()
 
     @property
     def _scratch(self) -> Path:
@@ -324,9 +345,14 @@ def _without_lines(data: bytes) -> bytes:
 
 
 def _replace(file: Path, data: bytes) -> None:
-    # In one step, with the mode of before: a reader finds the old file or the new one.
-    scratch = _scratch(file)
-    scratch.write_bytes(data)
+    # In one step, as the same user's and with the same mode: a reader finds the old or the new.
+    scratch, before = _scratch(file), file.stat()
+    with scratch.open("wb") as output:
+        output.write(data)
+        output.flush()
+        os.fsync(output.fileno())
+    with suppress(PermissionError):
+        os.chown(scratch, before.st_uid, before.st_gid)
     shutil.copymode(file, scratch)
     scratch.replace(file)
 

@@ -40,7 +40,11 @@ PATCHES = (
     ),
     Patch(
         module="entrypoints.openai.chat_completion.protocol",
-        seams=("ChatCompletionRequest", "BatchChatCompletionRequest.to_chat_completion_request"),
+        seams=(
+            "ChatCompletionRequest",
+            "BatchChatCompletionRequest",
+            "BatchChatCompletionRequest.to_chat_completion_request",
+        ),
         why="Validation drops the media keys of some content parts and turns some content into "
         "one-shot iterators, so that only the raw body tells whether all of it is text.",
         upstream="From 0.32 a validator of its own does the same; it counts fewer things as "

@@ -94,7 +94,25 @@ def discover(
     connector: whether it has a KV connector; found out from its metrics if None.
     Raises ProbeError if it is no server that can be probed.
     """
-    url = str(client.base_url).rstrip("/")
+    try:
+        return _discover(client, model, connector)
+    except ProbeError:
+        raise
+    except Exception as error:
+        says = f"{_url(client)} answers what no vLLM does ({type(error).__name__}: {error})"
+        raise ProbeError(printable(says)) from None
+
+
+def printable(text: str) -> str:
+    """Return what somebody else said as one line that neither steers a terminal nor breaks XML."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def _url(client: httpx.Client) -> str:
+    return str(client.base_url.copy_with(username="", password="")).rstrip("/")
+
+
+def _discover(client: httpx.Client, model: str | None, connector: bool | None) -> About:
     name, context = _find_model(client, model)
     metrics = _get(client, "/metrics").text
     guard = _find_guard(metrics)
@@ -102,10 +120,12 @@ def discover(
     asker = _Asker(client, name, paths)
     forwarded = asker.ids_of([{"role": "user", "content": _QUESTION}])
     if not forwarded:
-        raise ProbeError(f"{url} tells the ids of a prompt neither by rendering nor by chatting")
+        raise ProbeError(
+            f"{_url(client)} tells the ids of a prompt neither by rendering nor by chatting"
+        )
     rows = _find_rows(asker)
     return About(
-        url=url,
+        url=_url(client),
         version=_find_version(client),
         model=name,
         guard=guard,
@@ -154,30 +174,39 @@ class _Asker:
 def _find_model(client: httpx.Client, wanted: str | None) -> tuple[str, int]:
     answer = _get(client, "/v1/models")
     if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
-        raise ProbeError(f"{client.base_url} wants an API key: give it with --api-key")
+        raise ProbeError(f"{_url(client)} wants an API key: give it with --api-key")
     try:
         models = {entry["id"]: entry for entry in answer.json()["data"]}
         name = wanted or next(iter(models))
-        return name, int(models[name]["max_model_len"])
+        return name, _length(models[name]["max_model_len"])
     except (ValueError, TypeError, LookupError, StopIteration):
         kind = f"has no model {wanted!r}" if wanted else "has no vLLM model"
         path = client.base_url.path.rstrip("/")
         hint = "; leave the path out of the URL" if path.endswith("/v1") else ""
-        says = f"{client.base_url} {kind} (/v1/models: {answer.status_code}){hint}"
+        says = f"{_url(client)} {kind} (/v1/models: {answer.status_code}){hint}"
         raise ProbeError(says) from None
+
+
+def _length(value: object) -> int:
+    if type(value) is not int or not 1 < value < _BEYOND_ANY_VOCABULARY:
+        raise ProbeError(f"a context of {value!r} tokens is none")
+    return value
 
 
 def _find_version(client: httpx.Client) -> str | None:
     answer = _get(client, "/version")
     try:
-        return str(answer.json()["version"])
+        return printable(str(answer.json()["version"]))
     except (ValueError, TypeError, LookupError):
         return None
 
 
 def _find_guard(metrics: str) -> dict[str, str] | None:
     found = _INFO.search(metrics)
-    return dict(_LABEL.findall(found[1])) if found else None
+    if not found:
+        return None
+    labels = {name: printable(value) for name, value in _LABEL.findall(found[1])}
+    return {"version": "of an unknown version", **labels}
 
 
 def _find_connector(metrics: str, guard: dict[str, str] | None, given: bool | None) -> str | None:
@@ -251,14 +280,14 @@ def _get(client: httpx.Client, path: str) -> httpx.Response:
     try:
         return client.get(path)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise ProbeError(f"{client.base_url} cannot be reached: {_why(error)}") from None
+        raise ProbeError(f"{_url(client)} cannot be reached: {_why(error)}") from None
 
 
 def _send(client: httpx.Client, path: str, body: dict[str, Any]) -> httpx.Response:
     try:
         return client.post(path, json=body, headers={"Connection": "close"})
     except httpx.HTTPError as error:
-        raise ProbeError(f"{client.base_url}{path} does not answer: {_why(error)}") from None
+        raise ProbeError(f"{_url(client)}{path} does not answer: {_why(error)}") from None
 
 
 def _why(error: Exception) -> str:

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from .. import __version__
 from ..conformance import Case
-from .discovery import About
+from .discovery import About, printable
 from .session import Probed, Result, Verdict, should
 
 _STYLES = {Verdict.HOLDS: "green", Verdict.FAILS: "bold red"}
@@ -108,7 +108,7 @@ def describe(about: About) -> str:
         f"vLLM {about.version or 'of an unknown version'}",
         f"vllm-reuse-guard {about.guard['version']}" if about.guard else "no guard",
         f"KV connector: {about.connector or 'none seen'}",
-        f"model {about.model}",
+        f"model {printable(about.model)}",
         f"context {subject.longest + 1}",
         f"vocabulary {subject.last_known + 1 if subject.last_known else 'not known'}",
         *(["takes images"] if about.takes_images else []),
@@ -132,7 +132,7 @@ def table(probed: Sequence[Probed]) -> Table:
     """Return the result as a table for a terminal."""
     made = Table(title_justify="left", expand=False, pad_edge=False)
     for heading in _headings(probed):
-        made.add_column(heading, overflow="fold")
+        made.add_column(Text(heading), overflow="fold")
     for row in rows(probed):
         made.add_row(*(Text(text, style) for text, style in _line(row)))
     return made
@@ -141,7 +141,7 @@ def table(probed: Sequence[Probed]) -> Table:
 def _cell(results: Sequence[Result]) -> Cell:
     # The worst that came of one of the requests is what came of the case.
     first = min(results, key=lambda result: _WORST_FIRST.index(result.verdict))
-    happened = _printable(first.happened)
+    happened = printable(first.happened)
     if first.verdict in (Verdict.NOT_SENT, Verdict.NOT_APPLICABLE):
         return Cell(first.verdict, happened)
     count = sum(result.verdict is first.verdict for result in results)
@@ -225,25 +225,19 @@ def _junit(probed: Sequence[Probed]) -> str:
                 suite, "testcase", classname=result.case.id, name=f"{result.case.id}{where}"
             )
             if result.verdict is Verdict.FAILS:
-                fault = ElementTree.SubElement(case, "failure", message=_printable(result.happened))
+                fault = ElementTree.SubElement(case, "failure", message=printable(result.happened))
                 fault.text = f"should happen: {should(result.case)}"
             elif result.verdict is not Verdict.HOLDS:
-                message = f"{result.verdict.value}: {_printable(result.happened)}"
+                message = f"{result.verdict.value}: {printable(result.happened)}"
                 ElementTree.SubElement(case, "skipped", message=message)
     ElementTree.indent(suites)
     return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _printable(text: str) -> str:
-    # What a server says must neither steer a terminal nor break a file of XML.
-    return "".join(
-        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
-    )
-
-
 def _markdown(probed: Sequence[Probed]) -> str:
-    lines = [f"- `{one.about.url}`: {describe(one.about)}. {summary(one)}" for one in probed]
-    headings = _headings(probed)
+    servers = (_escape_markdown(f"{one.about.url}: {describe(one.about)}") for one in probed)
+    lines = [f"- {told}. {summary(one)}" for told, one in zip(servers, probed, strict=True)]
+    headings = [_escape_markdown(heading) for heading in _headings(probed)]
     lines += ["", _markdown_line(headings), _markdown_line(["---"] * len(headings))]
     for row in rows(probed):
         first, *rest = (text for text, _ in _line(row))

@@ -21,5 +21,5 @@ def to_sampling_params(
     wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Make engine parameters of a completion, whose prompt is its own."""
-    leave_aside(instance.kv_transfer_params, Reason.NOT_A_CHAT)
+    leave_aside(Reason.NOT_A_CHAT, instance.kv_transfer_params)
     return wrapped(*args, **kwargs)

@@ -31,5 +31,5 @@ def to_sampling_params(
 
     Ids that are still there have not been read: Harmony renders responses on a way of its own.
     """
-    leave_aside(instance.kv_transfer_params, Reason.HARMONY_RESPONSE)
+    leave_aside(Reason.HARMONY_RESPONSE, instance.kv_transfer_params)
     return wrapped(*args, **kwargs)

@@ -29,9 +29,8 @@ async def serve_tokens(
     """
 
     async def serve(request: Any, raw_request: Any = None) -> Any:
-        leave_aside(request.kv_transfer_params, Reason.NOT_A_CHAT)
         given = (request.sampling_params.extra_args or {}).get(FIELD)
-        leave_aside(given, Reason.NOT_A_CHAT)
+        leave_aside(Reason.NOT_A_CHAT, request.kv_transfer_params, given)
         check_params(
             given, instance.engine_client.vllm_config, field=f"sampling_params.extra_args.{FIELD}"
         )
