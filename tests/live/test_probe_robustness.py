@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
@@ -27,55 +27,72 @@ CASE = ("--connector", "--case", "chat.forwarded-ids-are-used")
 ESCAPE = "\x1b]0;title\x07"
 
 
+class Handler(BaseHTTPRequestHandler):
+    """Says what its server is told to say."""
+
+    def do_GET(self) -> None:
+        """Endpoints that are posted to are there, but not by GET."""
+        posted_to = self.path in (CHAT, RENDER, "/detokenize", "/v1/responses")
+        self._say(405 if posted_to else self._said.get(self.path, (404, "")))
+
+    def do_POST(self) -> None:
+        """A body with transfer params can have an answer of its own."""
+        body = self.rfile.read(int(self.headers["content-length"]))
+        own = b"kv_transfer_params" in body and "ids" in self._said
+        self._say(self._said.get("ids" if own else self.path, (404, "")))
+
+    @property
+    def _said(self) -> dict[str, Any]:
+        found: dict[str, Any] = vars(self.server)["said"]
+        return found
+
+    def _say(self, answer: Any) -> None:
+        status, media, body = parts(answer)
+        self.send_response(status)
+        self.send_header("Content-Type", media)
+        if body == "endless":
+            self.end_headers()
+            self._drip()
+            return
+        content = (body if isinstance(body, str) else json.dumps(body)).encode()
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def _drip(self) -> None:
+        with suppress(OSError):
+            while True:
+                self.wfile.write(b" ")
+                time.sleep(0.05)
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing on the screen."""
+
+
+def parts(answer: Any) -> tuple[int, str, Any]:
+    """Return the status, media type and body of an answer."""
+    if isinstance(answer, int) and answer > 100:
+        return answer, "text/plain", ""
+    if not isinstance(answer, tuple):
+        return 200, "application/json", answer
+    first, body = answer
+    if isinstance(first, int):
+        return first, "application/json", body
+    return 200, first, body
+
+
 @contextmanager
 def serving(**answers: Any) -> Iterator[str]:
     """
-    A server that says these things; a path with ``ids`` in its name for requests with ids.
+    A server that says these things, by path; ``ids`` is what it says to requests with any.
 
-    An answer is a body (JSON unless a string), or a pair of a status or media type and a body.
+    An answer is a body (JSON unless a string), a status, or a status or media type with a body.
     """
-    said = {"/v1/models": MODELS, "/version": {"version": "0"}, RENDER: {"token_ids": [1, 2]}}
-    said |= {CHAT: {"choices": [], "prompt_token_ids": [1]}, **answers}
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            posted_to = self.path in (CHAT, RENDER, "/detokenize", "/v1/responses")
-            self._say(405 if posted_to else said.get(self.path, (404, "")))
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            with_ids = b"kv_transfer_params" in body
-            key = "ids" if with_ids and "ids" in said else self.path
-            self._say(said.get(key, (404, "")))
-
-        def _say(self, answer: Any) -> None:
-            status, media, body = 200, "application/json", answer
-            if isinstance(answer, int):
-                status, body = answer, ""
-            elif isinstance(answer, tuple):
-                first, body = answer
-                status, media = (first, media) if isinstance(first, int) else (200, first)
-            content = (body if isinstance(body, str) else json.dumps(body)).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", media)
-            if body == "endless":
-                self.end_headers()
-                try:
-                    while True:
-                        self.wfile.write(b" ")
-                        time.sleep(0.05)
-                except OSError:
-                    return
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: Any) -> None: ...
-
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    usual = {"/v1/models": MODELS, "/version": {"version": "0"}, RENDER: {"token_ids": [1, 2]}}
+    vars(server)["said"] = {**usual, CHAT: {"choices": [], "prompt_token_ids": [1]}, **answers}
     server.daemon_threads = True
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
+    Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"
     finally:
