@@ -143,7 +143,7 @@ def test_formats(guarded: Server) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--case", "no-such-case"], "there is no case no-such-case"),
+        (["--case", "no-such-case"], "there is no case 'no-such-case'"),
         (["--case", "chat.echo-render"], "did you mean chat.echo-renders"),
         (["--model", "no-such-model"], "has no model 'no-such-model'"),
         (["--case", "harmony.response-renders"], "no case applies"),
