@@ -235,8 +235,11 @@ def _junit(probed: Sequence[Probed]) -> str:
 
 
 def _markdown(probed: Sequence[Probed]) -> str:
-    servers = (_escape_markdown(f"{one.about.url}: {describe(one.about)}") for one in probed)
-    lines = [f"- {told}. {summary(one)}" for told, one in zip(servers, probed, strict=True)]
+    # A URL has its odd characters encoded.
+    lines = [
+        f"- `{one.about.url}`: {_escape_markdown(describe(one.about))}. {summary(one)}"
+        for one in probed
+    ]
     headings = [_escape_markdown(heading) for heading in _headings(probed)]
     lines += ["", _markdown_line(headings), _markdown_line(["---"] * len(headings))]
     for row in rows(probed):
