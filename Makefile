@@ -13,7 +13,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help lab test-all fresh-results check-table table probes test-vision test-unit test-unit-all test-contract test-in-tree test-live lint demo serve clean
+.PHONY: help lab test-all fresh-results check-table table probes bench test-vision test-unit test-unit-all test-contract test-in-tree test-live lint demo serve clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -57,6 +57,9 @@ table: ## Put what the last tests found into docs/features/endpoints.md
 
 probes: lab ## Probe plain and guarded servers, and put the tables into docs/probes
 	@$(VLLM_PYTHON) -m lab.probes
+
+bench: lab ## Measure what the guard costs and saves, into docs/benchmarks (minutes, a quiet machine)
+	@PYTHONPATH=$(LAB)/releases/0.32.0 $(VLLM_PYTHON) -m benchmarks
 
 lint: ## All checks of .pre-commit-config.yaml
 	@python=$$($(PYTHON) -m lab.environment lint); \

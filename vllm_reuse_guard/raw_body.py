@@ -15,11 +15,14 @@ from . import facts
 from .core.content import is_text_only
 from .core.decision import forwarded, without_ids
 from .core.outcome import KEY, Reason, Render
+from .core.transfer_params import FIELD
 from .effects import note
+from .emission import is_wanted
 
 Scan: TypeAlias = Callable[[Any, Callable[[Any], Any]], Any]
 
 _SCANNED = "_reuse_guard_scanned_ids"
+_UNREAD = object()
 
 
 def scan(field: str) -> Scan:
@@ -34,17 +37,20 @@ def scan(field: str) -> Scan:
     """
 
     def scanned(body: Any, validate: Callable[[Any], Any]) -> Any:
-        ids = forwarded(body.get("kv_transfer_params")) if isinstance(body, dict) else None
+        params = body.get(FIELD) if isinstance(body, dict) else None
+        ids = forwarded(params)
         # A body without the field is none of this kind: another model of a union may know it.
-        if ids is None or field not in body:
+        if (ids is None and not is_wanted(params)) or field not in body:
             return validate(body)
-        if not is_text_only(
+        is_text = is_text_only(
             body.get(field), media_keys=facts.media_keys(), iterators_are_text=False
-        ):
+        )
+        if not is_text and ids is not None:
             note(Render(Reason.NON_TEXT_CONTENT))
-            return validate(without_ids(body))
+            body = without_ids(body)
         request = validate(body)
-        vars(request)[_SCANNED] = ids
+        if is_text:
+            vars(request)[_SCANNED] = ids
         return request
 
     return scanned
@@ -54,12 +60,12 @@ def was_scanned(request: Any, ids: object) -> bool:
     """
     Tell whether the whole conversation came in the body that forwarded these very ids, as text.
 
-    False for ids that were set on a request made in process, and for a client that sends a
-    field of the same name: it is the same list or it is not. False as well if the server
-    itself adds messages that it has kept, which no body holds.
+    ids: None for a body without any. False for ids that were set on a request made in process, and
+    for a client that sends a field of the same name: it is the same list or it is not. False as
+    well if the server itself adds messages that it has kept, which no body holds.
     """
     return (
-        getattr(request, _SCANNED, None) is ids
+        vars(request).get(_SCANNED, _UNREAD) is ids
         and getattr(request, "previous_response_id", None) is None
     )
 

@@ -26,6 +26,7 @@ FLAGS = (
     "enable_prompt_token_ids",
     "prompt_token_ids_without_connector",
     "kv_transfer_allowed_peers",
+    "emit_prompt_token_ids",
 )
 """The settings that are flags of ``vllm serve`` too, by their names in Settings."""
 
@@ -59,6 +60,11 @@ class Settings(BaseSettings):
         default=None,
         description="The hosts that transfer params may name: host names, *.suffix, addresses or "
         "CIDR ranges, each with :port or not, separated by spaces or commas. Any host if unset.",
+    )
+    emit_prompt_token_ids: bool = Field(
+        default=False,
+        description="On prefill: put the prompt's token ids into the transfer params of the "
+        "answer, for routers that hand them to decode as they are.",
     )
     allow_unsupported: bool = Field(
         default=False,

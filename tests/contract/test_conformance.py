@@ -24,11 +24,11 @@ from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 from vllm.exceptions import VLLMValidationError
 
+from lab.in_process import engine_request, make_renderer
 from lab.launches import WITH_CONNECTOR
 from lab.models import Model
 from lab.results import Results
 from lab.server import CONTEXT
-from tests.contract.conftest import engine_request, make_renderer
 from vllm_reuse_guard.conformance import Profile, Trial, cases, trials
 from vllm_reuse_guard.conformance.answers import Answer, Said
 from vllm_reuse_guard.conformance.endpoints import Endpoint, Group

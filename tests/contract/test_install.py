@@ -19,8 +19,8 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 from vllm.entrypoints.serve.tokenize.protocol import TokenizeChatRequest, TokenizeRequest
 
+from lab.in_process import make_renderer
 from lab.models import Model
-from tests.contract.conftest import make_renderer
 from vllm_reuse_guard import __version__, installer, plugin, settings
 from vllm_reuse_guard.installer import install, misfits
 from vllm_reuse_guard.patches import PATCHES

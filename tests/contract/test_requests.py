@@ -12,8 +12,8 @@ import pytest
 from vllm.entrypoints.generate.base.serving import GenerateBaseServing
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 
+from lab.in_process import make_renderer
 from lab.models import Model
-from tests.contract.conftest import make_renderer
 
 pytestmark = pytest.mark.usefixtures("guarded")
 

@@ -91,9 +91,12 @@ def decide(prompt: Prompt, instance: Instance) -> Outcome:
     if not instance.has_connector and instance.policy is not Policy.ALWAYS:
         return _decide_without_connector(instance.without_connector)
     outcome = judge(prompt.ids, vocabulary=instance.vocabulary, longest=instance.longest)
-    if isinstance(outcome, Reuse) and not instance.placeholders.isdisjoint(outcome.ids):
-        return Render(Reason.MEDIA_PLACEHOLDER)
-    return outcome
+    # Asked of no placeholders at all it would still look at every id.
+    if not isinstance(outcome, Reuse) or not instance.placeholders:
+        return outcome
+    if instance.placeholders.isdisjoint(outcome.ids):
+        return outcome
+    return Render(Reason.MEDIA_PLACEHOLDER)
 
 
 def _decide_without_connector(setting: WithoutConnector) -> Reject | Render:

@@ -160,12 +160,23 @@ PATCHES = (
     ),
     Patch(
         module="v1.engine.async_llm",
-        seams=("AsyncLLM.notify_kv_transfer_request_rejected",),
+        seams=("AsyncLLM.notify_kv_transfer_request_rejected", "AsyncLLM.generate"),
         why="The notice of a refused request kills the engine if its transfer params name no "
-        "remote blocks.",
+        "remote blocks. No connector and no router in the field gives decode the ids of prefill.",
         upstream="The same in every release.",
-        unchanged="The notice for params that name remote blocks.",
-        remove_when="The connectors can be told of a request that names no blocks.",
+        unchanged="The notice for params that name remote blocks; every answer, unless ids are to "
+        "be emitted and the request is for prefill.",
+        remove_when="The connectors can be told of a request that names no blocks, and put the ids "
+        "into what they return.",
+    ),
+    Patch(
+        module="v1.engine.detokenizer",
+        seams=("FastIncrementalDetokenizer.__init__",),
+        why="The first token of an answer waits until the whole prompt is decoded once more. If "
+        "the prompt ends inside of a character, its text is given out as part of the answer.",
+        upstream="The same in every release.",
+        unchanged="Every piece of text, for prompts that end where a character ends.",
+        remove_when="Upstream primes its decode stream with the end of the prompt.",
     ),
     Patch(
         module="v1.engine.core",

@@ -13,7 +13,9 @@ from typing import Any
 from ... import facts
 from ...core.decision import Prompt, decide
 from ...core.outcome import Reject, Render, Reuse
+from ...core.transfer_params import FIELD
 from ...effects import begin_front_end, note, refusal, take_ids
+from ...emission import is_wanted, mark
 from ...installer import Undo, wrap
 from ...metrics import timing_decision
 from ...raw_body import was_scanned
@@ -88,12 +90,16 @@ def read_ids(
 
     Upstream's own reader is not asked: it passes ids that the engine dies of. The key is
     taken out of the transfer params whatever the outcome, so that the ids reach neither the
-    engine's sampling metadata nor the connector.
+    engine's sampling metadata nor the connector. A chat of text on its way through prefill is
+    marked, if the answer is to have its ids.
 
     Raises VLLMValidationError, vLLM's 400, when the ids are refused.
     """
     request = args[0]
-    ids = take_ids(getattr(request, "kv_transfer_params", None))
+    params = getattr(request, FIELD, None)
+    ids = take_ids(params)
+    if is_wanted(params) and was_scanned(request, ids):
+        mark(request)
     if ids is None:
         return None
     rendering = _rendering.get()

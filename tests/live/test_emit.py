@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prefill puts the ids of a prompt into what it hands over, and routers hand them on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from lab import launches
+from lab.models import Model
+from lab.pair import TO_PREFILL, Pair, running_pair
+from lab.routers import Route, Router, routing
+from lab.server import MODEL_NAME, Server
+from vllm_reuse_guard.conformance import Profile
+from vllm_reuse_guard.conformance.answers import CHAT, read
+from vllm_reuse_guard.core.outcome import KEY
+from vllm_reuse_guard.core.transfer_params import FIELD
+
+EMIT = "--emit-prompt-token-ids"
+REUSED = "reuse_guard_reused_prompt_tokens_count"
+TEXT = [{"type": "text", "text": "Name a river."}]
+PAIRS = [
+    pytest.param((release, model), id=f"{release}-{model.value}")
+    for release, model in (
+        ("0.27.0", Model.TINY_QWEN2),
+        ("0.32.0", Model.TINY_GPT_OSS),
+    )
+]
+CHATS = {
+    "text": [{"role": "user", "content": "Name a colour of the sea at dawn."}],
+    "parts": [{"role": "user", "content": TEXT}],
+    "turns": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": TEXT},
+        {"role": "assistant", "content": [{"type": "text", "text": "The Elbe."}]},
+        {"role": "user", "content": "And a longer one? 🌊 日本の川"},
+    ],
+}
+
+
+@pytest.fixture(scope="module", params=PAIRS)
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    launch = launches.launch(Profile.NO_CONNECTOR, *request.param)
+    with running_pair(replace(launch, arguments=(*launch.arguments, EMIT))) as pair:
+        yield pair
+
+
+@pytest.fixture(scope="module")
+def urls(pair: Pair) -> Iterator[dict[Router, str]]:
+    """Both routers, in front of the same pair."""
+    route = Route(pair.prefill.url, pair.decode.url, pair.prefill.launch.model)
+    with ExitStack() as stack:
+        yield {router: stack.enter_context(routing(router, route)) for router in Router}
+
+
+def post(url: str, path: str, **body: Any) -> Any:
+    """Send one body and return what comes back, which must be good."""
+    answer = httpx.post(f"{url}{path}", json={"model": MODEL_NAME, **body}, timeout=120)
+    return answer.raise_for_status().json()
+
+
+def ids_of(server: Server, messages: list[dict[str, Any]]) -> list[int]:
+    """Return the ids that the server renders a chat to."""
+    told = post(server.url, "/v1/chat/completions/render", messages=messages)
+    ids: list[int] = told["token_ids"]
+    return ids
+
+
+def prefill(pair: Pair, path: str = "/v1/chat/completions", **body: Any) -> Any:
+    """Have prefill compute a prompt; return its whole answer."""
+    least = {"max_output_tokens": 1} if path == "/v1/responses" else {"max_tokens": 1}
+    return post(pair.prefill.url, path, **{**least, FIELD: TO_PREFILL, **body})
+
+
+@pytest.mark.parametrize("name", CHATS)
+@pytest.mark.parametrize("asked", [False, True])
+def test_chat(pair: Pair, name: str, asked: bool) -> None:
+    """
+    The ids are those that the engine ran; at the top level they are only if asked for.
+    """
+    answer = prefill(pair, messages=CHATS[name], **({"return_token_ids": True} if asked else {}))
+
+    assert ids_of(pair.prefill, CHATS[name]) == answer[FIELD][KEY]
+    assert answer[FIELD]["remote_block_ids"]
+    assert bool(answer.get("prompt_token_ids")) == asked
+    assert bool(answer["choices"][0].get("token_ids")) == asked
+
+
+def test_messages(pair: Pair) -> None:
+    """
+    Anthropic's messages carry them too.
+    """
+    answer = prefill(pair, "/v1/messages", messages=CHATS["text"])
+
+    assert ids_of(pair.prefill, CHATS["text"]) == answer[FIELD][KEY]
+
+
+def test_responses(pair: Pair) -> None:
+    """
+    So do responses, unless the model is a Harmony one, which renders them on its own way.
+    """
+    harmony = "gpt-oss" in str(pair.prefill.launch.model)
+    answer = prefill(pair, "/v1/responses", input=CHATS["text"], store=False)
+
+    if harmony:
+        assert KEY not in answer[FIELD]
+    else:
+        assert answer["usage"]["input_tokens"] == len(answer[FIELD][KEY])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"messages": [{"role": "user", "content": [*TEXT, {"type": "weird", "x": 1}]}]},
+        {"messages": [{"role": "user", "content": [{**TEXT[0], "image_url": "x"}]}]},
+        {"messages": CHATS["text"], FIELD: {}},
+        {"messages": CHATS["text"], FIELD: {"do_remote_decode": False}},
+    ],
+    ids=["unknown part", "media key", "no transfer", "not for prefill"],
+)
+def test_others_have_none(pair: Pair, body: dict[str, Any]) -> None:
+    """
+    What decode could not reuse, and what is not for prefill, is answered as ever.
+    """
+    sent = {"model": MODEL_NAME, "max_tokens": 1, FIELD: TO_PREFILL, **body}
+    answer = httpx.post(f"{pair.prefill.url}/v1/chat/completions", json=sent, timeout=60)
+
+    assert KEY not in (answer.json().get(FIELD) or {})
+
+
+def test_prompts_have_none(pair: Pair) -> None:
+    """
+    A completion's prompt is its own; so is each of a batch.
+    """
+    completion = prefill(pair, "/v1/completions", prompt="Name a colour.")
+    batch = prefill(pair, "/v1/chat/completions/batch", messages=[CHATS["text"], CHATS["parts"]])
+
+    assert KEY not in completion[FIELD]
+    assert KEY not in (batch.get(FIELD) or {})
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", CHATS)
+@pytest.mark.parametrize("router", Router, ids=lambda router: router.value)
+def test_router_hands_them_on(
+    pair: Pair, urls: dict[Router, str], router: Router, name: str, stream: bool
+) -> None:
+    """
+    Through a router that knows nothing of ids every chat is reused, with the same answer.
+    """
+    body = {"messages": CHATS[name], "max_tokens": 12, "temperature": 0}
+    alone = post(pair.prefill.url, "/v1/chat/completions", **body)["choices"][0]["message"]
+    before = pair.decode.metric(REUSED)
+
+    sent = {"model": MODEL_NAME, **body, "stream": stream}
+    answer = httpx.post(f"{urls[router]}/v1/chat/completions", json=sent, timeout=120)
+
+    assert 200 == answer.status_code, answer.text
+    assert 1 == pair.decode.metric(REUSED) - before
+    assert alone["content"] == text_of(answer, stream=stream)
+
+
+def text_of(answer: httpx.Response, *, stream: bool) -> str:
+    """Return what an answer says, whole or streamed."""
+    assert ("event-stream" in answer.headers["content-type"]) == stream
+    return read(answer, CHAT).said.text
+
+
+@pytest.mark.parametrize("router", Router, ids=lambda router: router.value)
+def test_ids_of_a_client_do_not_get_through(
+    pair: Pair, urls: dict[Router, str], router: Router
+) -> None:
+    """
+    The router overwrites what a client sends: decode runs the prompt of the messages.
+    """
+    body = {"messages": CHATS["text"], "max_tokens": 12, "temperature": 0}
+    alone = post(pair.prefill.url, "/v1/chat/completions", **body)["choices"][0]["message"]
+
+    answer = post(
+        urls[router], "/v1/chat/completions", **body, **{FIELD: {KEY: [5] * 20, "tag": "client"}}
+    )
+
+    assert alone["content"] == answer["choices"][0]["message"]["content"]
+
+
+def test_many_through_the_routers(pair: Pair, urls: dict[Router, str]) -> None:
+    """
+    Of a stream of chats each one is reused, and none keeps blocks of prefill.
+    """
+    before = pair.decode.metric(REUSED)
+    held = in_use(pair.prefill)
+    for number in range(20):
+        url = urls[list(Router)[number % 2]]
+        chat = [{"role": "user", "content": f"Number {number} of many. " * (number + 1)}]
+        post(url, "/v1/chat/completions", messages=chat, max_tokens=4)
+
+    assert 20 == pair.decode.metric(REUSED) - before
+    deadline = time.monotonic() + 30
+    while in_use(pair.prefill) != held and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert held == in_use(pair.prefill)
+
+
+def in_use(server: Server) -> float:
+    """Return the share of KV blocks in use; a small request makes the engine report it."""
+    server.chat(messages=[{"role": "user", "content": "tick"}], max_tokens=1).raise_for_status()
+    return server.metric("vllm:kv_cache_usage_perc")
