@@ -72,3 +72,22 @@ def test_text_of_a_token_that_is_cut_is_stripped() -> None:
 
     assert ([1], [2], "a") == (priming.before, priming.cut, priming.text)
     assert "👍" == priming.strip("a👍")
+
+
+def test_prompt_of_broken_text_takes_few_looks() -> None:
+    """
+    Nobody can make a server decode a long prompt again and again by what it ends with.
+    """
+    looks: list[int] = []
+
+    def counted(ids: list[int]) -> str:
+        looks.append(len(ids))
+        return decode(ids)
+
+    for ids in ([0x80] * 4000, [65, *[0x80] * 4000], list((BROKEN * 1500).encode())):
+        looks.clear()
+        priming = prime(ids, counted)
+
+        assert not decode(priming.before).endswith(BROKEN)
+        assert [] == priming.cut
+        assert len(looks) < 40

@@ -48,9 +48,11 @@ def prime(ids: list[int], decode: Callable[[list[int]], str]) -> Priming:
     out all of it with the first character that is complete: that must never be the prompt.
     """
     tail, text = _tail(ids, decode)
-    before, known = tail, text
+    before, known, dropped = tail, text, 0
     while known.endswith(_BROKEN):
-        before = before[:-1]
+        # Id by id through a character, then in strides: a client can send nothing but broken text.
+        dropped = dropped + 1 if dropped < _MOST_OF_A_CHARACTER else 2 * dropped
+        before = tail[: max(0, len(tail) - dropped)]
         known = decode(before)
     cut = tail[len(before) :]
     if len(cut) > _MOST_OF_A_CHARACTER:
