@@ -7,10 +7,13 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from lab.pages import WrittenPart
+
 FOLDER = Path(__file__).parents[1] / "docs" / "benchmarks"
 PAGE = FOLDER / "README.md"
-_BEGIN = "<!-- The tables are written by `make bench`. -->\n"
-_END = "<!-- End of the tables. -->\n"
+_PART = WrittenPart(
+    PAGE, "<!-- The tables are written by `make bench`. -->\n", "<!-- End of the tables. -->\n"
+)
 
 Figures = Mapping[int, Mapping[str, float]]
 
@@ -30,8 +33,6 @@ def load(name: str) -> dict[int, dict[str, float]]:
 
 def write() -> None:
     """Put the tables into the page."""
-    before, _, rest = PAGE.read_text().partition(_BEGIN)
-    _, _, after = rest.partition(_END)
     tables = "\n\n".join(
         [
             _table("checks", "ids", "guard", "upstream"),
@@ -39,7 +40,7 @@ def write() -> None:
             _table("first_token", "ids", "guard, reused", "plain, reused", "plain, rendered"),
         ]
     )
-    PAGE.write_text(f"{before}{_BEGIN}\n{tables}\n\n{_END}{after}")
+    PAGE.write_text(_PART.page_with(f"{tables}\n"))
 
 
 def _table(name: str, unit: str, ours: str, *others: str) -> str:

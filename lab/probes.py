@@ -20,6 +20,7 @@ from vllm_reuse_guard.conformance import Profile
 
 from .launches import launch, render_launch
 from .models import Model
+from .pages import WrittenPart
 from .paths import CHECKOUT
 from .server import Launch, starting, wait_until_healthy
 
@@ -27,8 +28,9 @@ PAGES = CHECKOUT / "docs" / "probes"
 """Where the tables are."""
 
 INDEX = CHECKOUT / "docs" / "commands" / "probe.md"
-_BEGIN = "<!-- The table is written by `make probes`. -->\n"
-_END = "<!-- End of the table. -->\n"
+_PART = WrittenPart(
+    INDEX, "<!-- The table is written by `make probes`. -->\n", "<!-- End of the table. -->\n"
+)
 
 _PORTS = {False: 8100, True: 8200}
 
@@ -83,10 +85,7 @@ def write_index() -> None:
     for subject in SUBJECTS:
         cells = (_link(_page(subject, guarded)) for guarded in (False, True))
         lines.append(f"| {subject.name} | {' | '.join(cells)} |")
-    before, _, rest = INDEX.read_text().partition(_BEGIN)
-    _, _, after = rest.partition(_END)
-    table = "\n".join(lines)
-    INDEX.write_text(f"{before}{_BEGIN}\n{table}\n\n{_END}{after}")
+    INDEX.write_text(_PART.page_with("\n".join([*lines, ""])))
 
 
 def _link(page: Path) -> str:

@@ -19,6 +19,7 @@ from collections import Counter
 
 from vllm_reuse_guard.releases import TESTED
 
+from .pages import WrittenPart
 from .paths import CHECKOUT, LAB
 
 RUN = LAB / "endpoints.json"
@@ -27,8 +28,11 @@ RUN = LAB / "endpoints.json"
 PAGE = CHECKOUT / "docs" / "features" / "endpoints.md"
 """Where the table is shown."""
 
-_BEGIN = "<!-- The table is written by `python3 -m lab.results --write`. -->\n"
-_END = "<!-- End of the table. -->\n"
+_PART = WrittenPart(
+    PAGE,
+    "<!-- The table is written by `python3 -m lab.results --write`. -->\n",
+    "<!-- End of the table. -->\n",
+)
 
 
 class Results:
@@ -87,12 +91,6 @@ def _cell(counts: dict[str, dict[str, int]]) -> str:
     return number if how == "live" else f"{number} ({how})"
 
 
-def _page_with(table: str) -> str:
-    before, _, rest = PAGE.read_text().partition(_BEGIN)
-    _, _, after = rest.partition(_END)
-    return f"{before}{_BEGIN}\n{table}\n{_END}{after}"
-
-
 def main() -> int:
     """Show, write or check the table; return the exit status."""
     parser = argparse.ArgumentParser(
@@ -103,7 +101,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--check", action="store_true")
     wanted = parser.parse_args()
-    page = _page_with(table())
+    page = _PART.page_with(table())
     if wanted.check and page != PAGE.read_text():
         print(f"error: {PAGE.name} is not what this run found:\n{table()}", file=sys.stderr)
         return 1

@@ -146,6 +146,12 @@ class Server:
         samples = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
         return sum(float(value) for key, value in samples if key.partition("{")[0] == name)
 
+    def blocks_in_use(self) -> float:
+        """Return the share of KV blocks in use; a small request makes the engine report it."""
+        tick = [{"role": "user", "content": "tick"}]
+        self.chat(messages=tick, max_tokens=1).raise_for_status()
+        return self.metric("vllm:kv_cache_usage_perc")
+
     def chat(self, **body: Any) -> httpx.Response:
         """Send one chat request; the model is filled in."""
         return httpx.post(

@@ -21,7 +21,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from .core.outcome import Outcome, Reason, Reuse
+from .core.outcome import OF_PARAMS, Outcome, Reason, Reuse
 from .plugin import logger
 
 if TYPE_CHECKING:
@@ -29,14 +29,6 @@ if TYPE_CHECKING:
 
 _SHARED = "PROMETHEUS_MULTIPROC_DIR"
 """Where processes share their values; vLLM sets it if it starts several API servers."""
-
-_PARAMS = (
-    Reason.MALFORMED_PARAMS,
-    Reason.MISSING_FIELD,
-    Reason.CONTRADICTORY,
-    Reason.FORBIDDEN_PEER,
-)
-"""Why transfer params can be refused."""
 
 _FILE_BYTES = 65536
 """How long prometheus_client makes a file of values."""
@@ -202,7 +194,7 @@ def _engine_core() -> _EngineCore:
         ),
     )
     # All of them now: a value is put where values are put while it is made.
-    for reason in _PARAMS:
+    for reason in OF_PARAMS:
         made.refused.labels(reason.value)
     return made
 

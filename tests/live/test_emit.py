@@ -190,7 +190,7 @@ def test_many_through_the_routers(pair: Pair, urls: dict[Router, str]) -> None:
     Of a stream of chats each one is reused, and none keeps blocks of prefill.
     """
     before = pair.decode.metric(REUSED)
-    held = in_use(pair.prefill)
+    held = pair.prefill.blocks_in_use()
     for number in range(20):
         url = urls[list(Router)[number % 2]]
         chat = [{"role": "user", "content": f"Number {number} of many. " * (number + 1)}]
@@ -198,12 +198,6 @@ def test_many_through_the_routers(pair: Pair, urls: dict[Router, str]) -> None:
 
     assert 20 == pair.decode.metric(REUSED) - before
     deadline = time.monotonic() + 30
-    while in_use(pair.prefill) != held and time.monotonic() < deadline:
+    while pair.prefill.blocks_in_use() != held and time.monotonic() < deadline:
         time.sleep(0.5)
-    assert held == in_use(pair.prefill)
-
-
-def in_use(server: Server) -> float:
-    """Return the share of KV blocks in use; a small request makes the engine report it."""
-    server.chat(messages=[{"role": "user", "content": "tick"}], max_tokens=1).raise_for_status()
-    return server.metric("vllm:kv_cache_usage_perc")
+    assert held == pair.prefill.blocks_in_use()

@@ -22,7 +22,6 @@ from vllm_reuse_guard.core.outcome import PARAMETER
 TRANSFERS = "vllm:nixl_bytes_transferred_count"
 PULLED = "vllm:external_prefix_cache_hits_total"
 EXPIRED = "vllm:nixl_num_kv_expired_reqs_total"
-BLOCKS_IN_USE = "vllm:kv_cache_usage_perc"
 SECONDS_TO_BE_FREED = 30
 
 
@@ -54,12 +53,6 @@ def said(server: Server, *, stream: bool = False, **body: Any) -> Said:
     """Return what a chat came to, with the ids of its prompt and its answer."""
     answer = server.chat(**body, stream=stream, return_token_ids=True)
     return read(answer.raise_for_status(), CHAT).said
-
-
-def in_use(server: Server) -> float:
-    """Return the share of KV blocks in use; a small request makes the engine report it."""
-    server.chat(messages=[{"role": "user", "content": "tick"}], max_tokens=1).raise_for_status()
-    return server.metric(BLOCKS_IN_USE)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -101,7 +94,7 @@ def test_refusal_frees_the_blocks_of_prefill_at_once(pair: Pair, ids: Any, strea
     """
     asked = question(f"harvest {ids!r} {stream}")
     handover = pair.run_prefill(**asked)
-    held = in_use(pair.prefill)
+    held = pair.prefill.blocks_in_use()
 
     refused = pair.decode.chat(**asked, stream=stream, kv_transfer_params=handover.with_ids(ids))
 
@@ -148,7 +141,7 @@ def test_every_refusal_frees_the_blocks_of_prefill(pair: Pair, refused: str) -> 
     Whatever refuses the request, validation included, prefill is told at once.
     """
     handover = pair.run_prefill(**question(f"feast {refused}"))
-    held = in_use(pair.prefill)
+    held = pair.prefill.blocks_in_use()
     path, body = REFUSED[refused]
     # Ids, too, that a batch is refused for; the others are refused for something else.
     params = handover.with_ids(handover.ids)
@@ -167,9 +160,9 @@ def test_every_refusal_frees_the_blocks_of_prefill(pair: Pair, refused: str) -> 
 def wait_until_freed(prefill: Server) -> None:
     """Wait until prefill has no block in use; fail if it takes long or a lease ended."""
     deadline = time.monotonic() + SECONDS_TO_BE_FREED
-    while in_use(prefill) > 0 and time.monotonic() < deadline:
+    while prefill.blocks_in_use() > 0 and time.monotonic() < deadline:
         time.sleep(0.2)
-    assert in_use(prefill) == 0
+    assert prefill.blocks_in_use() == 0
     assert prefill.metric(EXPIRED) == 0
 
 

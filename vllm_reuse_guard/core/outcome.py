@@ -38,6 +38,15 @@ class Reason(str, Enum):
     FORBIDDEN_PEER = "forbidden_peer"
 
 
+OF_PARAMS = (
+    Reason.MALFORMED_PARAMS,
+    Reason.MISSING_FIELD,
+    Reason.CONTRADICTORY,
+    Reason.FORBIDDEN_PEER,
+)
+"""Why transfer params can be refused, whatever becomes of the ids in them."""
+
+
 @dataclass(frozen=True)
 class Reuse:
     """Use ``ids`` as the prompt, exactly as they came: the very list, not a copy."""

@@ -12,8 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import IncompleteTreeError
+
+if TYPE_CHECKING:
+    from ..installer import Patch
 
 FOLDER = "reuse_guard"
 """Where the copy of this package is, below ``vllm``."""
@@ -61,15 +65,21 @@ def require_complete() -> None:
     Looked at once per process: an ``apply`` or ``revert`` that was interrupted must not leave a
     server half guarded.
     """
-    from ..installer import file_of, folder_of_vllm
+    from ..installer import folder_of_vllm
     from ..patches import needed_by
 
     vllm = folder_of_vllm()
     needed = needed_by(sys.modules["vllm"].__version__)
-    files = (file_of(patch.path_in(vllm), vllm) for patch in needed)
-    paths = sorted({str(file.relative_to(vllm)) for file in files})
-    if lacking := unguarded(vllm, paths):
+    if lacking := unguarded(vllm, files_of(needed, vllm)):
         raise IncompleteTreeError(", ".join(lacking))
+
+
+def files_of(patches: Iterable[Patch], vllm: Path) -> list[str]:
+    """Return the files that patches are for, by their paths below ``vllm``, each once."""
+    from ..installer import file_of
+
+    files = (file_of(patch.path_in(vllm), vllm) for patch in patches)
+    return sorted({str(file.relative_to(vllm)) for file in files})
 
 
 def unguarded(vllm: Path, files: Iterable[str]) -> list[str]:

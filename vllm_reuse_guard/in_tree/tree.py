@@ -22,10 +22,10 @@ import msgspec
 
 from .. import __version__, seams
 from ..errors import TreeError
-from ..installer import Patch, file_of
+from ..installer import Patch
 from ..patches import PATCHES, needed_by
 from ..releases import TESTED, is_tested
-from . import FOLDER, LINES, RECORD, Applied, unguarded
+from . import FOLDER, LINES, RECORD, Applied, files_of, unguarded
 
 _PACKAGE = Path(__file__).parents[1]
 _RECORD_FILE = f"in_tree/{RECORD}.py"
@@ -232,8 +232,8 @@ class Tree:
         return PATCHES if self.version is None else needed_by(self.version)
 
     def _targets(self) -> list[str]:
-        files = (file_of(patch.path_in(self.vllm), self.vllm) for patch in self._patches())
-        return sorted({str(file.relative_to(self.vllm)) for file in files if file.is_file()})
+        paths = files_of(self._patches(), self.vllm)
+        return [path for path in paths if (self.vllm / path).is_file()]
 
     def _is_guarded(self, path: str) -> bool:
         return not unguarded(self.vllm, [path])

@@ -55,10 +55,15 @@ class Cell:
     count: str | None = None
 
     @property
+    def counted(self) -> str:
+        """The verdict, and of how many requests it is that of how many."""
+        return self.verdict.value + (f" ({self.count})" if self.count else "")
+
+    @property
     def in_short(self) -> str:
         """The verdict and, unless the case holds, what happened."""
-        counted = self.verdict.value + (f" ({self.count})" if self.count else "")
-        return counted if self.verdict is Verdict.HOLDS else f"{counted}: {self.happened}"
+        holds = self.verdict is Verdict.HOLDS
+        return self.counted if holds else f"{self.counted}: {self.happened}"
 
 
 @dataclass(frozen=True)
@@ -167,8 +172,7 @@ def _line(row: Row) -> list[tuple[str, str]]:
         short = [cell.in_short for cell in row.cells]
         return [*begin, *zip(short, styles, strict=True)]
     (cell,), (style,) = row.cells, styles
-    counted = f"{cell.verdict.value} ({cell.count})" if cell.count else cell.verdict.value
-    return [*begin, (cell.happened, ""), (counted, style)]
+    return [*begin, (cell.happened, ""), (cell.counted, style)]
 
 
 def _json(probed: Sequence[Probed]) -> str:

@@ -12,7 +12,7 @@ import httpx
 from ..conformance import Case, Expected, Trial, trials
 from ..conformance.runner import Runner
 from ..conformance.values import references, referred
-from ..core.outcome import Reason
+from ..core.outcome import OF_PARAMS, Reason
 from .discovery import NIXL, About
 
 UNSAFE_WARNING = (
@@ -21,7 +21,7 @@ UNSAFE_WARNING = (
     "them to servers that nobody else is using."
 )
 
-_ABOUT_NIXL = frozenset({Reason.MALFORMED_PARAMS, Reason.MISSING_FIELD, Reason.CONTRADICTORY})
+_ABOUT_NIXL = frozenset(OF_PARAMS) - {Reason.FORBIDDEN_PEER}
 
 
 class Verdict(str, Enum):
