@@ -18,6 +18,10 @@ from .core.transfer_params import FIELD, judge_params, names_remote_blocks
 logger = plugin.logger
 
 
+class DecidedAbout(dict[str, Any]):
+    """A prompt of forwarded ids that are used, on its way from the renderer to the engine."""
+
+
 def begin_front_end(config: Any) -> None:
     """Say that an API server is guarded, in its log and on ``/metrics``."""
     labels = _labels(config)

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from vllm.entrypoints.generate.base.serving import GenerateBaseServing
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.exceptions import VLLMValidationError
 
-from lab.in_process import make_renderer
+from lab.in_process import engine_request, make_renderer
 from lab.models import Model
+from lab.server import CONTEXT
 
 pytestmark = pytest.mark.usefixtures("guarded")
 
@@ -165,3 +167,62 @@ def test_notice_of_an_early_refusal_carries_no_ids() -> None:
         asyncio.run(cleanup(fail(), request, None))
 
     assert [{"do_remote_prefill": True, "remote_port": 1}] == notices
+
+
+def made(
+    *prompts: tuple[ChatCompletionRequest, Any], model: Model = Model.TINY_QWEN2
+) -> list[list[int]]:
+    """
+    Return the ids in the requests that the engine would get, made one after the other.
+
+    prompts: a request and what is done with its ids in between.
+    """
+    renderer = make_renderer(model, connector=True)
+
+    def make(request: ChatCompletionRequest, between: Any) -> list[int]:
+        # A stream is served by another task than the one that renders.
+        _, (engine_input,) = asyncio.run(renderer.render_chat(request))
+        between(engine_input["prompt_token_ids"])
+        params = request.to_sampling_params(8, {})
+        ids: list[int] = engine_request(renderer, engine_input, params).prompt_token_ids
+        return ids
+
+    return [make(*prompt) for prompt in prompts]
+
+
+def forwarding(ids: list[int] | None) -> ChatCompletionRequest:
+    """A chat of text with forwarded ids, or with none."""
+    request = ChatCompletionRequest(messages=[{"role": "user", "content": "Hello"}])
+    request.kv_transfer_params = {"prompt_token_ids": ids}
+    return request
+
+
+def spoil(ids: list[int]) -> None:
+    """Put an id into a prompt that no vocabulary has."""
+    ids[-1] = 10**9
+
+
+@MODELS
+def test_ids_that_are_used_are_looked_at_once(model: Model) -> None:
+    """
+    A list that is spoiled after the decision goes through: nobody looks at all of it once more.
+    """
+    assert [[5, 6, 10**9]] == made((forwarding([5, 6, 7]), spoil), model=model)
+
+
+@pytest.mark.parametrize("between", [spoil, lambda ids: ids.extend([5] * CONTEXT)])
+def test_prompts_that_are_rendered_are_checked(between: Any) -> None:
+    """
+    The ids of a chat that is rendered are checked as ever, after one whose ids were used too.
+    """
+    ids = [5, 6, 7]
+    with pytest.raises(VLLMValidationError, match=r"out of vocabulary|maximum model length"):
+        made((forwarding(ids), id), (forwarding(None), between))
+
+
+def test_ids_that_are_used_must_fit() -> None:
+    """
+    The length is checked where upstream checks it, too.
+    """
+    with pytest.raises(VLLMValidationError, match="maximum model length"):
+        made((forwarding([5, 6, 7]), lambda ids: ids.extend([5] * CONTEXT)))

@@ -170,6 +170,16 @@ PATCHES = (
         "into what they return.",
     ),
     Patch(
+        module="v1.engine.input_processor",
+        seams=("InputProcessor._validate_model_input", "InputProcessor._validate_prompt_len"),
+        why="Ids that were decided about are all looked at once more before the engine gets them, "
+        "while no other request is served.",
+        upstream="Once up to 0.31, beside no other check; twice from 0.32.",
+        unchanged="The check of every other prompt, and of the length.",
+        remove_when="Upstream checks forwarded ids once.",
+        only_with="renderers.online_renderer",
+    ),
+    Patch(
         module="v1.engine.detokenizer",
         seams=("FastIncrementalDetokenizer.__init__",),
         why="The first token of an answer waits until the whole prompt is decoded once more. If "

@@ -14,19 +14,34 @@ from ... import facts
 from ...core.decision import Prompt, decide
 from ...core.outcome import Reject, Render, Reuse
 from ...core.transfer_params import FIELD
-from ...effects import begin_front_end, note, refusal, take_ids
+from ...effects import DecidedAbout, begin_front_end, note, refusal, take_ids
 from ...emission import is_wanted, mark
 from ...installer import Undo, wrap
 from ...metrics import timing_decision
 from ...raw_body import was_scanned
 
 
-@dataclass(frozen=True)
+@dataclass
 class Rendering:
-    """The rendering of one prompt that is under way: the OnlineRenderer and its messages."""
+    """
+    The rendering of one prompt that is under way.
+
+    renderer: the OnlineRenderer. used: the forwarded ids that are the prompt, once that is decided.
+    """
 
     renderer: Any
     messages: object
+    used: list[int] | None = None
+
+    def marked(self, rendered: Any) -> Any:
+        """Return what was rendered, messages and prompts; the prompt of used ids is marked."""
+        if self.used is None:
+            return rendered
+        messages, prompts = rendered
+        return messages, [
+            DecidedAbout(prompt) if prompt["prompt_token_ids"] is self.used else prompt
+            for prompt in prompts
+        ]
 
 
 # Up to 0.31 the reader is given the request and nothing else, in 0.32 and later not always the
@@ -66,8 +81,8 @@ async def preprocess_chat(
     def messages(request: Any, messages: object, *_: Any, **__: Any) -> object:
         return messages
 
-    with _now_rendering(instance, messages(*args, **kwargs)):
-        return await wrapped(*args, **kwargs)
+    with _now_rendering(instance, messages(*args, **kwargs)) as rendering:
+        return rendering.marked(await wrapped(*args, **kwargs))
 
 
 def make_request_with_harmony(
@@ -78,8 +93,8 @@ def make_request_with_harmony(
     def messages(request: Any, *_: Any, **__: Any) -> object:
         return request.messages
 
-    with _now_rendering(instance, messages(*args, **kwargs)):
-        return wrapped(*args, **kwargs)
+    with _now_rendering(instance, messages(*args, **kwargs)) as rendering:
+        return rendering.marked(wrapped(*args, **kwargs))
 
 
 def read_ids(
@@ -114,6 +129,7 @@ def read_ids(
     note(outcome)
     match outcome:
         case Reuse(reused):
+            rendering.used = reused
             return reused
         case Render():
             return None
@@ -122,9 +138,10 @@ def read_ids(
 
 
 @contextmanager
-def _now_rendering(renderer: Any, messages: object) -> Iterator[None]:
-    token = _rendering.set(Rendering(renderer, messages))
+def _now_rendering(renderer: Any, messages: object) -> Iterator[Rendering]:
+    rendering = Rendering(renderer, messages)
+    token = _rendering.set(rendering)
     try:
-        yield
+        yield rendering
     finally:
         _rendering.reset(token)
