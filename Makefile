@@ -13,7 +13,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help lab test-all fresh-results check-table table probes bench test-vision test-unit test-unit-all test-contract test-in-tree test-live lint demo serve clean
+.PHONY: help lab test-all fresh-results check-table table probes bench profiles answers test-vision test-unit test-unit-all test-contract test-in-tree test-live lint demo serve clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -60,6 +60,12 @@ probes: lab ## Probe plain and guarded servers, and put the tables into docs/pro
 
 bench: lab ## Measure what the guard costs and saves, into docs/benchmarks (minutes, a quiet machine)
 	@PYTHONPATH=$(LAB)/releases/0.32.0 $(VLLM_PYTHON) -m benchmarks
+
+profiles: lab ## See where the time to first token goes, into docs/benchmarks (two minutes)
+	@PYTHONPATH=$(LAB)/releases/0.32.0 $(VLLM_PYTHON) -m benchmarks.profiles
+
+answers: lab ## Ask 200 prompts with reuse and without, into docs/benchmarks (half an hour)
+	@PYTHONPATH=$(LAB)/releases/0.32.0 $(VLLM_PYTHON) -m benchmarks.same_answers
 
 lint: ## All checks of .pre-commit-config.yaml
 	@python=$$($(PYTHON) -m lab.environment lint); \

@@ -25,9 +25,9 @@ from vllm_reuse_guard.installer import install
 from vllm_reuse_guard.patches import PATCHES
 
 WORDS = (10, 300, 3_000)
-ROUNDS = 40
-CHATS = 25
-"""How often the guard is put in and taken out, and the chats that are timed each time."""
+ROUNDS = 30
+CHATS, WARM_UP = 60, 60
+"""How often the guard is put in and taken out, and the chats each time: timed, and before them."""
 
 
 def measure(renderer: Any) -> dict[int, dict[str, float]]:
@@ -59,13 +59,13 @@ async def _several(serve: Callable[[], Any]) -> list[float]:
     times = []
     gc.collect()
     gc.disable()
-    for _ in range(CHATS):
+    for _ in range(WARM_UP + CHATS):
         begin = perf_counter()
         await serve()
         times.append(perf_counter() - begin)
     gc.enable()
     # The first ones fill the caches that a change of code has emptied.
-    return times[3:]
+    return times[WARM_UP:]
 
 
 def _plain(work: Callable[[], list[float]]) -> list[float]:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 Time to first token on decode by the length of the prompt: rendered, reused by plain vLLM 0.32,
-reused with the guard, and rendered with the guard. Real servers, one prompt after the other.
+reused with the guard, and rendered with the guard. Real servers, one prompt after the other,
+the servers in turns.
 
 The prompt is in the prefix cache of both, so that what is timed is not the model but what comes
 before it: the body is parsed, rendered or checked, sent to the engine, its first token decoded.
@@ -28,7 +29,8 @@ from .measure import medians
 
 RELEASE = "0.32.0"
 SIZES = (8_000, 30_000, 60_000, 125_000)
-ROUNDS = 15
+ROUNDS, TURN = 6, 5
+PAUSE = 1.5
 CONTEXT = 131_072
 WORDS = "the sea was calm that day and def return import class value index self "
 CHAT = "/v1/chat/completions"
@@ -109,7 +111,9 @@ def measure(say: Any = print) -> dict[int, dict[str, float]]:
                     "parsing the body alone": floor,
                 },
                 rounds=ROUNDS,
-                warm_up=2,
+                warm_up=1,
+                turn=TURN,
+                pause=PAUSE,
             )
             say(f"{len(ids)} ids: {found[len(ids)]}")
     return found

@@ -6,14 +6,23 @@ from __future__ import annotations
 import gc
 import statistics
 from collections.abc import Callable, Mapping
-from time import perf_counter
+from time import perf_counter, sleep
 
 
 def medians(
-    subjects: Mapping[str, Callable[[], object]], *, rounds: int, warm_up: int = 3
+    subjects: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int,
+    warm_up: int = 3,
+    turn: int = 1,
+    pause: float = 0.0,
 ) -> dict[str, float]:
     """
-    Return the median seconds of each subject, which are called one after the other, round by round.
+    Return the median seconds of each subject, which take turns, round by round.
+
+    turn: how often a subject is timed before the next one's turn. pause: seconds of rest before a
+    turn, which then begins with a call that is not timed: the processes of a server that was
+    busy look for work for a while, and a server that has rested is slow at first.
 
     The order alternates, and no garbage is collected while something is timed.
     """
@@ -23,12 +32,20 @@ def medians(
     for number in range(-warm_up, rounds):
         order = list(subjects)
         for name in order if number % 2 else reversed(order):
-            gc.collect()
-            gc.disable()
-            begin = perf_counter()
-            subjects[name]()
-            seconds = perf_counter() - begin
-            gc.enable()
+            if pause:
+                sleep(pause)
+                subjects[name]()
+            timed = [_seconds(subjects[name]) for _ in range(turn)]
             if number >= 0:
-                times[name].append(seconds)
+                times[name] += timed
     return {name: statistics.median(found) for name, found in times.items()}
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    gc.collect()
+    gc.disable()
+    begin = perf_counter()
+    call()
+    seconds = perf_counter() - begin
+    gc.enable()
+    return seconds

@@ -2,7 +2,7 @@
 """
 Where the time to first token goes when 125k ids are reused: functions by their share, as text.
 
-    python -m benchmarks.profiles    # a minute or two; writes docs/benchmarks/profile-*.txt
+    make profiles    # two minutes; writes docs/benchmarks/profile-*.txt
 
 py-spy looks at all processes of a server while one request after the other is answered.
 """

@@ -32,27 +32,46 @@ def load(name: str) -> dict[int, dict[str, float]]:
 
 
 def write() -> None:
-    """Put the tables into the page."""
-    tables = "\n\n".join(
-        [
-            _table("checks", "ids", "guard", "upstream"),
-            _table("chat", "words", "guard", "plain"),
-            _table("first_token", "ids", "guard, reused", "plain, reused", "plain, rendered"),
-        ]
-    )
-    PAGE.write_text(_PART.page_with(f"{tables}\n"))
+    """Put the tables and the plots into the page."""
+    reuse = "guard, reused"
+    parts = [
+        _table("checks", "ids", "guard", "upstream", grows=True),
+        _plot("checks", "Checks of forwarded ids, ms by ids", "upstream", "guard"),
+        _table("chat", "words", "guard", "plain"),
+        _table("first_token", "ids", reuse, "plain, reused", "plain, rendered", grows=True),
+        _plot("first_token", "First token, ms by ids", "plain, rendered", "plain, reused", reuse),
+    ]
+    PAGE.write_text(_PART.page_with("\n\n".join(parts) + "\n"))
 
 
-def _table(name: str, unit: str, ours: str, *others: str) -> str:
+def _table(name: str, unit: str, ours: str, *others: str, grows: bool = False) -> str:
     figures = load(name)
     subjects = list(next(iter(figures.values()))) if figures else []
     ratios = [f"{ours} / {other}" for other in others]
-    lines = [
-        f"| {unit} | {' | '.join([*(f'{s}, ms' for s in subjects), *ratios])} |",
-        f"|{' ---: |' * (1 + len(subjects) + len(ratios))}",
-    ]
+    growth = [f"{ours}, ms for 1000 {unit} more"] if grows else []
+    heads = [unit, *(f"{subject}, ms" for subject in subjects), *ratios, *growth]
+    lines = [f"| {' | '.join(heads)} |", f"|{' ---: |' * len(heads)}"]
+    before: tuple[int, float] | None = None
     for size, times in figures.items():
         cells = [f"{times[subject] * 1000:.3f}" for subject in subjects]
         cells += [f"{times[ours] / times[other]:.3f}" for other in others]
-        lines.append(f"| {size} | {' | '.join(cells)} |")
+        if grows:
+            # Milliseconds for a thousand: the factors cancel out to a million.
+            slope = (times[ours] - before[1]) / (size - before[0]) * 1e6 if before else None
+            cells.append("" if slope is None else f"{slope:.3f}")
+            before = size, times[ours]
+        lines.append(f"| {' | '.join([str(size), *cells])} |")
     return "\n".join(lines)
+
+
+def _plot(name: str, title: str, *subjects: str) -> str:
+    figures = load(name)
+    lines = [
+        f"line [{', '.join(f'{times[subject] * 1000:.2f}' for times in figures.values())}]"
+        for subject in subjects
+    ]
+    chart = [f'title "{title}"', f"x-axis [{', '.join(map(str, figures))}]", *lines]
+    legend = f"From the top: {'; '.join(subjects)}."
+    return "\n".join(
+        ["```mermaid", "xychart-beta", *(f"    {x}" for x in chart), "```", "", legend]
+    )

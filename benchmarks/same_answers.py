@@ -3,7 +3,7 @@
 Two hundred prompts on a real model, through prefill and decode with reuse and without: are the
 answers the same, token by token?
 
-    python -m benchmarks.same_answers    # some twenty minutes on two cores; writes docs/benchmarks
+    make answers    # some twenty minutes on two cores; writes docs/benchmarks
 """
 
 from __future__ import annotations

@@ -48,6 +48,17 @@ def test_prompt_that_ends_inside_of_a_character(text: str, last: str, kept: int)
         assert not decode(priming.before).endswith(BROKEN)
 
 
+def test_end_without_text_is_not_the_beginning() -> None:
+    """
+    Behind nothing but special tokens some tokenizers drop a space, as they do at the beginning.
+    """
+    ids = [*b"word", *([0] * 3 * TAIL)]
+
+    priming = prime(ids, lambda ids: decode([id_ for id_ in ids if id_]))
+
+    assert "word" == decode([id_ for id_ in priming.before if id_])
+
+
 @given(st.lists(st.integers(0, 255), max_size=3 * TAIL))
 def test_whatever_the_ids(ids: list[int]) -> None:
     """

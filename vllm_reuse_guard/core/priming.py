@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from os.path import commonprefix
 
-TAIL = 64
+TAIL = 16
 """
 How many ids are enough: what a decoder makes of a new one depends on those just before it, for
 a space, the rest of a character or the beginning of a word.
@@ -64,8 +64,9 @@ def prime(ids: list[int], decode: Callable[[list[int]], str]) -> Priming:
 def _tail(ids: list[int], decode: Callable[[list[int]], str]) -> tuple[list[int], str]:
     size = TAIL
     text = decode(ids[-size:])
-    # A tail that begins inside of a character can spoil all the bytes that follow.
-    while size < len(ids) and text.startswith(_BROKEN):
+    # A tail that begins inside of a character can spoil all the bytes that follow. One without
+    # text looks like the beginning, where some tokenizers drop a space.
+    while size < len(ids) and (not text or text.startswith(_BROKEN)):
         size *= 2
         text = decode(ids[-size:])
     return ids[-size:], text

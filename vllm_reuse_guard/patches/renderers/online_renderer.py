@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -73,16 +73,22 @@ def init(
     begin_front_end(instance.renderer.config)
 
 
-async def preprocess_chat(
+def preprocess_chat(
     wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+) -> Awaitable[Any]:
     """Render a chat, Harmony excepted; the messages are not always those of the request."""
 
-    def messages(request: Any, messages: object, *_: Any, **__: Any) -> object:
-        return messages
+    def render(request: Any, messages: object, *_: Any, **__: Any) -> Awaitable[Any]:
+        if getattr(request, FIELD, None) is None:
+            rendered: Awaitable[Any] = wrapped(*args, **kwargs)
+            return rendered
+        return decided(Rendering(instance, messages))
 
-    with _now_rendering(instance, messages(*args, **kwargs)) as rendering:
-        return rendering.marked(await wrapped(*args, **kwargs))
+    async def decided(rendering: Rendering) -> Any:
+        with _now(rendering):
+            return rendering.marked(await wrapped(*args, **kwargs))
+
+    return render(*args, **kwargs)
 
 
 def make_request_with_harmony(
@@ -90,11 +96,14 @@ def make_request_with_harmony(
 ) -> Any:
     """Render a chat for a Harmony (gpt-oss) model."""
 
-    def messages(request: Any, *_: Any, **__: Any) -> object:
-        return request.messages
+    def render(request: Any, *_: Any, **__: Any) -> Any:
+        if getattr(request, FIELD, None) is None:
+            return wrapped(*args, **kwargs)
+        rendering = Rendering(instance, request.messages)
+        with _now(rendering):
+            return rendering.marked(wrapped(*args, **kwargs))
 
-    with _now_rendering(instance, messages(*args, **kwargs)) as rendering:
-        return rendering.marked(wrapped(*args, **kwargs))
+    return render(*args, **kwargs)
 
 
 def read_ids(
@@ -112,6 +121,8 @@ def read_ids(
     """
     request = args[0]
     params = getattr(request, FIELD, None)
+    if params is None:
+        return None
     ids = take_ids(params)
     if is_wanted(params) and was_scanned(request, ids):
         mark(request)
@@ -138,10 +149,9 @@ def read_ids(
 
 
 @contextmanager
-def _now_rendering(renderer: Any, messages: object) -> Iterator[Rendering]:
-    rendering = Rendering(renderer, messages)
+def _now(rendering: Rendering) -> Iterator[None]:
     token = _rendering.set(rendering)
     try:
-        yield rendering
+        yield
     finally:
         _rendering.reset(token)
