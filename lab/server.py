@@ -87,6 +87,7 @@ class Launch:
     guarded: whether the plugin is loaded; without it the server is plain vLLM.
     port: where it listens; a free port if None.
     subcommand: of ``vllm``; ``launch render`` starts a server without an engine.
+    host: where it listens. prefix: what its command runs under.
     tree: a vLLM to take for the release, where it is not the one that the lab has unpacked.
     """
 
@@ -99,14 +100,16 @@ class Launch:
     port: int | None = None
     subcommand: tuple[str, ...] = ("serve",)
     tree: Path | None = None
+    host: str = "127.0.0.1"
+    prefix: tuple[str, ...] = ()
 
     def command(self, port: int) -> list[str]:
         """Return the command line; the ``vllm`` of the release is found by PYTHONPATH."""
         cpu_build = self.release not in WITHOUT_CPU_BUILD
         main = "vllm.entrypoints.cli.main" if cpu_build else "vllm_without_gpu"
         return [
-            sys.executable, "-m", main, *self.subcommand, str(self.model),
-            "--served-model-name", MODEL_NAME, "--host", "127.0.0.1", "--port", str(port),
+            *self.prefix, sys.executable, "-m", main, *self.subcommand, str(self.model),
+            "--served-model-name", MODEL_NAME, "--host", self.host, "--port", str(port),
             "--dtype", "float32", "--enforce-eager", *self.arguments,
         ]  # fmt: skip
 
@@ -194,7 +197,7 @@ def starting(launch: Launch) -> Iterator[Server]:
         )
     in_order = False
     try:
-        yield Server(launch, f"http://127.0.0.1:{port}", log, process)
+        yield Server(launch, f"http://{launch.host}:{port}", log, process)
         in_order = True
     finally:
         _stop(process, _SECONDS_TO_STOP if in_order else 0)

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prefill, decode and the router are hosts of their own, and the cable between them is pulled."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import httpx
+import pytest
+
+from lab import launches, network
+from lab.models import Model
+from lab.network import Host, hosts
+from lab.pair import Pair, starting_pair
+from lab.routers import Route, Router, routing
+from lab.server import MODEL_NAME, NIXL, Launch, wait_until_healthy
+from vllm_reuse_guard.conformance import Profile
+
+pytestmark = pytest.mark.skipif(
+    not network.can_be_made(), reason="network namespaces need root, and iproute2"
+)
+
+EMIT = "--emit-prompt-token-ids"
+REUSED = "reuse_guard_reused_prompt_tokens_count"
+LONG = [{"role": "user", "content": "the sea was calm " * 80}]
+SECONDS_TO_ANSWER = 150
+SECONDS_TO_RECOVER = 60
+UCX = {"UCX_TCP_USER_TIMEOUT": "10s", "UCX_TCP_SYN_CNT": "2"}
+"""How soon UCX gives a link up: the kernel's own limits are a quarter of an hour, and two minutes."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """The hosts, the servers on two of them, and the URLs of the routers on the third."""
+
+    prefill: Host
+    decode: Host
+    pair: Pair
+    routers: dict[Router, str]
+
+
+@pytest.fixture(scope="module", params=["0.27.0", "0.32.0"])
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    usual = launches.launch(Profile.NO_CONNECTOR, request.param, Model.TINY_QWEN2)
+    with ExitStack() as stack:
+        first, second, third = stack.enter_context(hosts(3))
+        on_hosts = on(first, "prefill", usual), on(second, "decode", usual)
+        pair = stack.enter_context(starting_pair(*on_hosts))
+        for server in (pair.prefill, pair.decode):
+            wait_until_healthy(server)
+        route = Route(pair.prefill.url, pair.decode.url, usual.model)
+        there = {"host": third.address, "prefix": third.prefix}
+        urls = {router: stack.enter_context(routing(router, route, **there)) for router in Router}
+        yield Place(first, second, pair, urls)
+
+
+def on(host: Host, role: str, launch: Launch) -> Launch:
+    """A server of a pair, on a host of its own."""
+    variables = {
+        "VLLM_HOST_IP": host.address,
+        "VLLM_NIXL_SIDE_CHANNEL_HOST": host.address,
+        **UCX,
+    }
+    return replace(
+        launch,
+        name=f"{role}-on-{host.namespace}",
+        arguments=(*launch.arguments, *NIXL, EMIT),
+        environment=MappingProxyType({**launch.environment, **variables}),
+        host=host.address,
+        prefix=host.prefix,
+    )
+
+
+def ask(url: str, messages: list[dict[str, str]], **more: object) -> httpx.Response:
+    """Send a chat that has one right answer."""
+    body = {"model": MODEL_NAME, "messages": messages, "max_tokens": 12, "temperature": 0, **more}
+    return httpx.post(f"{url}/v1/chat/completions", json=body, timeout=SECONDS_TO_ANSWER)
+
+
+def text_of(answer: httpx.Response) -> str:
+    """Return what a good answer says."""
+    said: str = answer.raise_for_status().json()["choices"][0]["message"]["content"]
+    return said
+
+
+def sent_by(host: Host) -> int:
+    """Return the bytes that a host has sent so far."""
+    asked = [*host.prefix, "ip", "-s", "-j", "link", "show", "eth0"]
+    (link,) = json.loads(subprocess.run(asked, check=True, capture_output=True).stdout)
+    sent: int = link["stats64"]["tx"]["bytes"]
+    return sent
+
+
+@pytest.mark.parametrize("router", Router, ids=lambda router: router.value)
+def test_routers_bring_reuse(place: Place, router: Router) -> None:
+    """
+    From host to host too, chats are reused, with the answer of a single instance.
+    """
+    chats = [[{"role": "user", "content": f"{router.value} {n}. " * (n + 1)}] for n in range(4)]
+    before = place.pair.decode.metric(REUSED)
+
+    answers = [text_of(ask(place.routers[router], chat)) for chat in chats]
+
+    assert [text_of(ask(place.pair.prefill.url, chat)) for chat in chats] == answers
+    assert len(chats) == place.pair.decode.metric(REUSED) - before
+
+
+def test_instances_name_their_own_address(place: Place) -> None:
+    """
+    Decode is told to dial the host of prefill, not itself.
+    """
+    handover = place.pair.run_prefill(messages=[{"role": "user", "content": "Hi"}])
+
+    assert place.prefill.address == handover.transfer_params["remote_host"]
+
+
+@contextmanager
+def transfer_under_way(place: Place, salt: str) -> Iterator[Future[httpx.Response]]:
+    """Have a chat handed over so slowly that its blocks are on their way to decode."""
+    messages = [{"role": "system", "content": salt}, *LONG]
+    handover = place.pair.run_prefill(messages=messages)
+    params = handover.with_ids(handover.ids)
+    place.prefill.slow_down("256kbit")
+    try:
+        with ThreadPoolExecutor() as pool:
+            before = sent_by(place.prefill)
+            url = place.pair.decode.url
+            answer = pool.submit(ask, url, messages, kv_transfer_params=params)
+            while sent_by(place.prefill) < before + 40_000 and not answer.done():
+                time.sleep(0.05)
+            assert not answer.done(), "the transfer was over too soon"
+            yield answer
+    finally:
+        place.prefill.speed_up()
+
+
+def test_link_is_cut_and_comes_back(place: Place) -> None:
+    """
+    A cable that is out for some seconds: the answer is right, or an error.
+    """
+    with transfer_under_way(place, "comes back") as answer:
+        with place.prefill.unplugged():
+            time.sleep(4)
+        place.prefill.speed_up()
+        place.prefill.slow_down("1gbit")
+        check(place, "comes back", answer.result(SECONDS_TO_ANSWER))
+
+
+def test_link_is_cut_for_good(place: Place) -> None:
+    """
+    A cable that stays out: the client gets an error, and when it is in again both serve on.
+    """
+    begin = time.monotonic()
+    with transfer_under_way(place, "for good") as answer, place.prefill.unplugged():
+        told = answer.result(SECONDS_TO_ANSWER)
+        print(f"answered {told.status_code} after {time.monotonic() - begin:.0f} s")
+    check(place, "for good", told)
+
+
+def check(place: Place, salt: str, told: httpx.Response) -> None:
+    """The answer is right or an error, and everything goes on."""
+    messages = [{"role": "system", "content": salt}, *LONG]
+    alone = text_of(ask(place.pair.prefill.url, messages))
+    if told.status_code == 200:
+        assert alone == text_of(told)
+    else:
+        assert told.status_code >= 500
+    assert alone == text_of(ask(place.pair.decode.url, messages))
+    for router, url in place.routers.items():
+        chat = [{"role": "user", "content": f"{salt} {router.value} and on."}]
+        assert text_of(ask(place.pair.prefill.url, chat)) == text_of(until_good(url, chat))
+
+
+def until_good(url: str, messages: list[dict[str, str]]) -> httpx.Response:
+    """Ask until the instances have found each other again, or for too long; return the last."""
+    deadline = time.monotonic() + SECONDS_TO_RECOVER
+    while True:
+        answer = ask(url, messages)
+        if answer.is_success or time.monotonic() > deadline:
+            return answer
+        time.sleep(1)
