@@ -14,7 +14,7 @@ from typing import Any
 
 from . import settings
 from .core.outcome import KEY
-from .core.transfer_params import FIELD, PREFILL
+from .core.transfer_params import FIELD, asks_prefill
 
 
 class OfText(dict[str, Any]):
@@ -23,11 +23,7 @@ class OfText(dict[str, Any]):
 
 def is_wanted(transfer_params: object) -> bool:
     """Tell whether the answer to a request is to have its ids, if it is text."""
-    return (
-        isinstance(transfer_params, dict)
-        and transfer_params.get(PREFILL) is True
-        and settings.current().emit_prompt_token_ids
-    )
+    return asks_prefill(transfer_params) and settings.current().emit_prompt_token_ids
 
 
 def mark(request: Any) -> None:

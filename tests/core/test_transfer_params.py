@@ -11,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vllm_reuse_guard.core.outcome import Reason
-from vllm_reuse_guard.core.transfer_params import Connector, judge_params, names_remote_blocks
+from vllm_reuse_guard.core.transfer_params import (
+    PREFILL,
+    Connector,
+    asks_prefill,
+    judge_params,
+    names_remote_blocks,
+)
 
 PULL = {
     "do_remote_prefill": True,
@@ -284,3 +290,12 @@ def test_anything_has_an_answer(params: Any) -> None:
     judge_params(params, connectors={Connector.NIXL_PULL, Connector.NIXL_PUSH})
 
     assert repr(before) == repr(params)
+
+
+@pytest.mark.parametrize("params", [None, [], "x", {}, {PREFILL: None}, {PREFILL: 1}, {"x": True}])
+def test_only_true_asks_prefill(params: Any) -> None:
+    """
+    Whatever comes as transfer params; ids are emitted for those alone that keep blocks for decode.
+    """
+    assert not asks_prefill(params)
+    assert asks_prefill({**(params if isinstance(params, dict) else {}), PREFILL: True})

@@ -155,6 +155,11 @@ def judge_params(
     return None
 
 
+def asks_prefill(params: object) -> bool:
+    """Tell whether transfer params, of any type, have this instance keep the blocks for decode."""
+    return isinstance(params, dict) and params.get(PREFILL) is True
+
+
 def names_remote_blocks(params: object, *, connectors: Set[Connector]) -> bool:
     """
     Tell whether the connector can be told that a request with these params was refused.
