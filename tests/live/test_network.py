@@ -33,7 +33,7 @@ LONG = [{"role": "user", "content": "the sea was calm " * 80}]
 SECONDS_TO_ANSWER = 150
 SECONDS_TO_RECOVER = 60
 UCX = {"UCX_TCP_USER_TIMEOUT": "10s", "UCX_TCP_SYN_CNT": "2"}
-"""How soon UCX gives a link up: the kernel's own limits are a quarter of an hour, and two minutes."""
+"""How soon UCX gives up a link, and a dial: the kernel takes a quarter of an hour, two minutes."""
 
 
 @dataclass(frozen=True)
