@@ -40,6 +40,7 @@ def write() -> None:
         _table("chat", "words", "guard", "plain"),
         _table("first_token", "ids", reuse, "plain, reused", "plain, rendered", grows=True),
         _plot("first_token", "First token, ms by ids", "plain, rendered", "plain, reused", reuse),
+        _answers(),
     ]
     PAGE.write_text(_PART.page_with("\n\n".join(parts) + "\n"))
 
@@ -75,3 +76,12 @@ def _plot(name: str, title: str, *subjects: str) -> str:
     return "\n".join(
         ["```mermaid", "xychart-beta", *(f"    {x}" for x in chart), "```", "", legend]
     )
+
+
+def _answers() -> str:
+    file = FOLDER / "same_answers.json"
+    found = json.loads(file.read_text())["same of"] if file.exists() else {}
+    same, asked = (sum(column) for column in zip(*found.values(), strict=True)) if found else (0, 0)
+    rows = [f"| {kind} | {same} | {asked} |" for kind, (same, asked) in found.items()]
+    heads = ["| prompts | the same answer | of |", "| --- | ---: | ---: |"]
+    return "\n".join([*heads, *rows, f"| all | {same} | {asked} |"])

@@ -21,6 +21,7 @@ from lab.pair import Pair, running_pair
 from vllm_reuse_guard.conformance import Profile
 from vllm_reuse_guard.conformance.answers import CHAT, read
 
+from . import report
 from .report import FOLDER
 
 RELEASE = "0.32.0"
@@ -137,6 +138,7 @@ def main() -> int:
     document = {"release": RELEASE, "tokens": TOKENS, "same of": found, "different": different}
     FOLDER.mkdir(parents=True, exist_ok=True)
     (FOLDER / "same_answers.json").write_text(json.dumps(document, indent=1) + "\n")
+    report.write()
     print(document["same of"], f"{len(different)} different")
     return 1 if different else 0
 
