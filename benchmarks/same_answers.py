@@ -106,11 +106,12 @@ def story(topic: str, sentences: int) -> str:
 
 def answer(pair: Pair, asked: dict[str, Any], salt: str, *, reuse: bool) -> list[int]:
     """Return the ids of decode's answer, whose KV blocks are pulled from prefill."""
-    body = {**asked, "temperature": 0, "cache_salt": salt}
+    body = {**asked, "temperature": 0}
     handover = pair.run_prefill(**body)
     params = handover.with_ids(handover.ids) if reuse else handover.transfer_params
+    # Prefill has the prompt in its cache the second time; decode must not.
     told = pair.decode.chat(
-        **body, max_tokens=TOKENS, return_token_ids=True, kv_transfer_params=params
+        **body, max_tokens=TOKENS, return_token_ids=True, kv_transfer_params=params, cache_salt=salt
     )
     said = read(told.raise_for_status(), CHAT).said
     if reuse and said.prompt != handover.ids:
