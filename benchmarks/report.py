@@ -59,7 +59,7 @@ def _table(name: str, unit: str, ours: str, *others: str, grows: bool = False) -
         if grows:
             # Milliseconds for a thousand: the factors cancel out to a million.
             slope = (times[ours] - before[1]) / (size - before[0]) * 1e6 if before else None
-            cells.append("" if slope is None else f"{slope:.3f}")
+            cells.append("-" if slope is None else f"{slope:.3f}")
             before = size, times[ours]
         lines.append(f"| {' | '.join([str(size), *cells])} |")
     return "\n".join(lines)
