@@ -13,7 +13,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help lab test-all fresh-results check-table table probes bench profiles answers test-vision test-unit test-unit-all test-contract test-in-tree test-live lint demo serve clean
+.PHONY: help lab test-all fresh-results check-table table probes bench profiles answers test-vision test-unit test-unit-all test-contract test-in-tree test-live lint docs reference demo serve clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -70,6 +70,15 @@ answers: lab ## Ask 200 prompts with reuse and without, into docs/benchmarks (ha
 lint: ## All checks of .pre-commit-config.yaml
 	@python=$$($(PYTHON) -m lab.environment lint); \
 	$$python -m pre_commit run --all-files $(if $(CI),--show-diff-on-failure)
+
+docs: ## Build the site of the docs into .lab/site; fail on a bad link or a stale page
+	@python=$$($(PYTHON) -m lab.environment docs); \
+	$$python -m lab.reference --check; \
+	NO_MKDOCS_2_WARNING=1 $$python -m mkdocs build --strict --clean --site-dir $(LAB)/site
+
+reference: ## Write the pages of settings and patches from the code
+	@python=$$($(PYTHON) -m lab.environment docs); \
+	$$python -m lab.reference --write
 
 demo: lab ## Show a real prefill and decode pair with the guard in both
 	@$(VLLM_PYTHON) -m lab.demo

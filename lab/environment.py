@@ -2,7 +2,7 @@
 """
 Build the environments that tests and the demo run in. Needs only the standard library.
 
-    python3 -m lab.environment {unit,unit-all,lab,vision,lint}
+    python3 -m lab.environment {unit,unit-all,lab,vision,lint,docs}
 
 Prints the interpreter of each environment that was asked for, one a line; what it is doing goes
 to standard error. An environment whose inputs have not changed is left as it is. Downloads are
@@ -336,6 +336,8 @@ _WANTED: dict[str, Callable[[], list[Path]]] = {
     "lab": lambda: [build_lab()],
     "vision": lambda: [build_lab(VISION_ENVIRONMENT)],
     "lint": lambda: [build(Environment("lint", _RUNNING, ("lint.txt",)))],
+    # The theme of the site is not for every Python that the lint environment may have.
+    "docs": lambda: [build(Environment("docs", LAB_PYTHON, ("runtime.txt", "docs.txt")))],
 }
 
 

@@ -64,6 +64,7 @@ class Patch:
         "Class.method". What is only inherited does not count: its patch would act elsewhere too.
     why: what goes wrong without it. upstream: what vLLM does about it, and since when.
     unchanged: what stays as it is. remove_when: when this patch has done its service.
+    tests: those that fail without it, as pytest names them; "file::function".
     only_with: a module without which this one is of no use: engine processes import some
         front-end modules for their types alone.
     earlier: where the same names were in earlier releases, if not in ``module``.
@@ -77,6 +78,7 @@ class Patch:
     upstream: str
     unchanged: str
     remove_when: str
+    tests: tuple[str, ...]
     only_with: str | None = None
     earlier: str | None = None
     upstream_since: str | None = None

@@ -68,7 +68,8 @@ class Settings(BaseSettings):
     )
     allow_unsupported: bool = Field(
         default=False,
-        description="Start even if this vLLM is unknown to the guard or lacks one of its seams.",
+        description="Start even if this vLLM is unknown to the guard or lacks one of its seams; in "
+        "the second case the server runs unguarded.",
     )
 
     @field_validator("kv_transfer_allowed_peers", mode="before")

@@ -3,16 +3,22 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from lab import reference
 from vllm_reuse_guard.cli import app
 from vllm_reuse_guard.core.content import TEXT_TYPES
 from vllm_reuse_guard.core.decision import Policy
 from vllm_reuse_guard.core.outcome import Reason
+from vllm_reuse_guard.installer import Patch
+from vllm_reuse_guard.patches import PATCHES
 from vllm_reuse_guard.probe.reports import Format
 from vllm_reuse_guard.releases import TESTED
 from vllm_reuse_guard.settings import PREFIX, Settings
@@ -106,3 +112,52 @@ def test_probe_page_has_every_option() -> None:
     assert options
     assert options <= set(re.findall(r"--[a-z-]+", page))
     assert all(form.value in page for form in Format)
+
+
+@pytest.mark.parametrize("page", reference.PAGES, ids=lambda page: page.path.name)
+def test_written_page_says_what_the_code_says(page: reference.Reference) -> None:
+    """
+    After a change of a setting or a patch its page is written anew: ``make reference``.
+    """
+    assert page.text() == page.path.read_text()
+
+
+def test_page_is_stale_after_a_setting_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The test above can fail: for a description.
+    """
+    monkeypatch.setattr(Settings.model_fields["allow_unsupported"], "description", "Other words.")
+
+    assert not reference.SETTINGS.is_up_to_date()
+    assert reference.PATCHED.is_up_to_date()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"why": "Other words."}, {"seams": ("another",)}, {"upstream_since": "0.33.0"}, {"tests": ()}],
+    ids=str,
+)
+def test_page_is_stale_after_a_patch_has_changed(
+    monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]
+) -> None:
+    """
+    And for whatever a patch says of itself.
+    """
+    patches = (*PATCHES[:-1], replace(PATCHES[-1], **changed))
+    monkeypatch.setattr(reference, "PATCHES", patches)
+
+    assert not reference.PATCHED.is_up_to_date()
+    assert reference.SETTINGS.is_up_to_date()
+
+
+@pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.module)
+def test_patch_names_tests_that_are_there(patch: Patch) -> None:
+    """
+    Each patch has a test against vLLM, and each test that it names is a function of that file.
+    """
+    assert patch.tests
+    for test in patch.tests:
+        file, _, function = test.partition("::")
+        assert file.startswith(("tests/contract/", "tests/live/")), test
+        body = ast.parse((CHECKOUT / file).read_text()).body
+        assert function in {node.name for node in body if isinstance(node, ast.FunctionDef)}, test

@@ -21,6 +21,7 @@ PATCHES = (
         upstream="No such settings.",
         unchanged="Every other flag.",
         remove_when="Upstream has flags of its own for what the settings say.",
+        tests=("tests/contract/test_flags.py::test_policy",),
     ),
     Patch(
         module="renderers.online_renderer",
@@ -36,7 +37,8 @@ PATCHES = (
         upstream="No check up to 0.31. From 0.32 type and vocabulary are checked; a missing "
         "connector, a missing embedding row and the length of the context are not.",
         unchanged="A request without forwarded ids is rendered as before.",
-        remove_when="Upstream decides by every row of SPEC 1 before a stream opens.",
+        remove_when="Upstream decides by the whole table of decisions before a stream opens.",
+        tests=("tests/contract/test_conformance.py::test_case",),
     ),
     Patch(
         module="entrypoints.openai.chat_completion.protocol",
@@ -50,7 +52,11 @@ PATCHES = (
         upstream="From 0.32 a validator of its own does the same; it counts fewer things as "
         "media. From 0.32 a batch with ids is refused.",
         unchanged="What is valid and what is not; the errors of validation.",
-        remove_when="Upstream's own validator treats every case of SPEC 2 alike.",
+        remove_when="Upstream's own validator takes for media whatever this one does.",
+        tests=(
+            "tests/contract/test_requests.py::test_validation_leaves_the_callers_body_alone",
+            "tests/contract/test_conformance.py::test_case",
+        ),
         only_with="renderers.online_renderer",
     ),
     Patch(
@@ -62,6 +68,7 @@ PATCHES = (
         unchanged="What is valid and what is not; every other engine parameter.",
         remove_when="Upstream scans the input as it does the messages of a chat, and takes the "
         "ids out for Harmony too.",
+        tests=("tests/contract/test_conformance.py::test_case",),
         only_with="renderers.online_renderer",
     ),
     Patch(
@@ -72,6 +79,7 @@ PATCHES = (
         upstream="The same in every release.",
         unchanged="Every other engine parameter.",
         remove_when="Upstream takes the key out of a completion's transfer params.",
+        tests=("tests/contract/test_conformance.py::test_case",),
         only_with="renderers.online_renderer",
     ),
     Patch(
@@ -82,6 +90,7 @@ PATCHES = (
         upstream="By the latter in every release, by the former from 0.29.",
         unchanged="Everything else in the request.",
         remove_when="Upstream takes the key out of both.",
+        tests=("tests/live/test_conformance.py::test_case",),
     ),
     Patch(
         module="entrypoints.scale_out.render.serving",
@@ -90,6 +99,7 @@ PATCHES = (
         upstream="A 400 from 0.32.",
         unchanged="The other routes that render chats: their 400 is the same as if raised.",
         remove_when="0.31 is no longer supported.",
+        tests=("tests/live/test_conformance.py::test_case",),
         upstream_since="0.32.0",
     ),
     Patch(
@@ -100,6 +110,7 @@ PATCHES = (
         upstream="The same in every release; for Harmony models the field is lost from 0.33.",
         unchanged="What is valid and what is not; the errors of validation.",
         remove_when="Upstream scans these messages as it does those of a chat completion.",
+        tests=("tests/live/test_conformance.py::test_case",),
         only_with="renderers.online_renderer",
     ),
     Patch(
@@ -109,6 +120,7 @@ PATCHES = (
         upstream="A 400 from 0.28.",
         unchanged="The answer to every other error.",
         remove_when="0.27 is no longer supported.",
+        tests=("tests/live/test_conformance.py::test_case",),
         upstream_since="0.28.0",
     ),
     Patch(
@@ -118,6 +130,7 @@ PATCHES = (
         upstream="A 400 from 0.32.",
         unchanged="The answer to every other error.",
         remove_when="0.31 is no longer supported.",
+        tests=("tests/live/test_conformance.py::test_case",),
         upstream_since="0.32.0",
     ),
     Patch(
@@ -129,6 +142,10 @@ PATCHES = (
         unchanged="When a notice is sent, and everything in it but the ids.",
         remove_when="Upstream checks transfer params per connector, and its notice names the "
         "remote blocks and nothing else.",
+        tests=(
+            "tests/contract/test_requests.py::test_notice_of_an_early_refusal_carries_no_ids",
+            "tests/live/test_conformance.py::test_case",
+        ),
     ),
     Patch(
         module="entrypoints.openai.chat_completion.batch_serving",
@@ -138,6 +155,7 @@ PATCHES = (
         upstream="The same in every release.",
         unchanged="A batch without transfer params.",
         remove_when="Upstream serves batches inside its cleanup.",
+        tests=("tests/live/test_pair.py::test_every_refusal_frees_the_blocks_of_prefill",),
     ),
     Patch(
         module="entrypoints.serve.exception_handling.register",
@@ -147,6 +165,7 @@ PATCHES = (
         upstream="The same in every release.",
         unchanged="The answer.",
         remove_when="Upstream tells the connector of every refused request.",
+        tests=("tests/live/test_pair.py::test_every_refusal_frees_the_blocks_of_prefill",),
         earlier="entrypoints.openai.api_server",
     ),
     Patch(
@@ -157,6 +176,7 @@ PATCHES = (
         upstream="No metrics about forwarded ids in any release.",
         unchanged="Every other metric.",
         remove_when="Upstream counts what becomes of forwarded ids.",
+        tests=("tests/live/test_metrics.py::test_decisions_are_counted",),
     ),
     Patch(
         module="v1.engine.async_llm",
@@ -168,6 +188,10 @@ PATCHES = (
         "be emitted and the request is for prefill.",
         remove_when="The connectors can be told of a request that names no blocks, and put the ids "
         "into what they return.",
+        tests=(
+            "tests/live/test_transfer_params.py::test_refused_anyway",
+            "tests/live/test_emit.py::test_chat",
+        ),
     ),
     Patch(
         module="v1.engine.input_processor",
@@ -177,6 +201,7 @@ PATCHES = (
         upstream="Once up to 0.31, beside no other check; twice from 0.32.",
         unchanged="The check of every other prompt, and of the length.",
         remove_when="Upstream checks forwarded ids once.",
+        tests=("tests/contract/test_requests.py::test_ids_that_are_used_are_looked_at_once",),
         only_with="renderers.online_renderer",
     ),
     Patch(
@@ -187,6 +212,7 @@ PATCHES = (
         upstream="The same in every release.",
         unchanged="Every piece of text, for prompts that end where a character ends.",
         remove_when="Upstream primes its decode stream with the end of the prompt.",
+        tests=("tests/contract/test_detokenizer.py::test_prompt_that_ends_inside_of_a_character",),
     ),
     Patch(
         module="v1.engine.core",
@@ -206,6 +232,11 @@ PATCHES = (
         unchanged="Every request that can be decoded and served.",
         remove_when="Upstream decodes inside the handling of errors, and checks transfer params "
         "in the engine core.",
+        tests=(
+            "tests/contract/test_engine_core.py::test_undecodable_request_says_whose_it_is",
+            "tests/contract/test_engine_core.py::test_bad_params_are_refused",
+            "tests/contract/test_engine_core.py::test_thread_that_dies_ends_the_engine",
+        ),
     ),
     Patch(
         module="distributed.kv_transfer.kv_connector.v1.nixl.base_scheduler",
@@ -215,6 +246,7 @@ PATCHES = (
         upstream="The same in every release.",
         unchanged="The answer to every other handshake.",
         remove_when="Upstream answers or drops a bad handshake and goes on.",
+        tests=("tests/live/test_engine_core.py::test_handshakes_go_on_after_a_bad_one",),
     ),
     Patch(
         module="distributed.kv_transfer.kv_connector.v1.nixl.pull_worker",
@@ -224,6 +256,7 @@ PATCHES = (
         upstream="The same in every release.",
         unchanged="Every pull that fits.",
         remove_when="Upstream fails the request whose pull cannot begin.",
+        tests=("tests/live/test_pair.py::test_pull_that_does_not_fit_fails_alone",),
     ),
 )
 

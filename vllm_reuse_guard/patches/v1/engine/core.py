@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One bad request fails alone: the engine core decodes, checks and lives on (SPEC 4)."""
+"""One bad request fails alone: the engine core decodes, checks and lives on."""
 
 from __future__ import annotations
 
