@@ -67,6 +67,10 @@ profiles: lab ## See where the time to first token goes, into docs/benchmarks (t
 answers: lab ## Ask 200 prompts with reuse and without, into docs/benchmarks (half an hour)
 	@PYTHONPATH=$(LAB)/releases/0.32.0 $(VLLM_PYTHON) -m benchmarks.same_answers
 
+.PHONY: new-release
+new-release: ## Try the guard on an untested vLLM release: make new-release V=0.34.0 (minutes)
+	@$(PYTHON) -m lab.new_release $(V)
+
 lint: ## All checks of .pre-commit-config.yaml
 	@python=$$($(PYTHON) -m lab.environment lint); \
 	$$python -m pre_commit run --all-files $(if $(CI),--show-diff-on-failure)

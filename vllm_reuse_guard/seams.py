@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,38 +18,67 @@ def missing(patch: Patch, vllm: Path) -> Iterator[str]:
 
     vllm: the folder of the package. The names are those that ``installer.misfits`` gives.
     """
+    yield from (name for name, parts in _definitions_of(patch, vllm) if not parts)
+
+
+def sources(patch: Patch, vllm: Path) -> Iterator[tuple[str, str]]:
+    """
+    Yield the full name of each seam of a patch and the source of its definition.
+
+    vllm: the folder of the package. The source is that of its syntax tree, in which comments and
+    the way it is laid out do not count; empty if nothing defines the seam.
+    """
+    for name, parts in _definitions_of(patch, vllm):
+        yield name, "\n".join(map(ast.unparse, parts))
+
+
+def _definitions_of(patch: Patch, vllm: Path) -> Iterator[tuple[str, Sequence[ast.stmt]]]:
     path = patch.path_in(vllm)
-    names = _defined(file_of(path, vllm))
-    yield from (f"vllm.{path}.{seam}" for seam in patch.seams if seam not in names)
-    yield from (str(other) for other in patch.also if not _is_anywhere(other, vllm))
+    found = _defined(file_of(path, vllm))
+    yield from ((f"vllm.{path}.{seam}", found.get(seam, ())) for seam in patch.seams)
+    yield from ((str(other), _defined_anywhere(other, vllm)) for other in patch.also)
 
 
-def _is_anywhere(other: Elsewhere, vllm: Path) -> bool:
-    return any(other.name in _defined(file_of(module, vllm)) for module in other.modules)
+def _defined_anywhere(other: Elsewhere, vllm: Path) -> Sequence[ast.stmt]:
+    found = (_defined(file_of(module, vllm)).get(other.name, ()) for module in other.modules)
+    return next(filter(None, found), ())
 
 
-def _defined(file: Path) -> frozenset[str]:
-    return _defined_by(file.read_bytes()) if file.is_file() else frozenset()
+def _defined(file: Path) -> Mapping[str, Sequence[ast.stmt]]:
+    return _defined_by(file.read_bytes()) if file.is_file() else {}
 
 
 @lru_cache(maxsize=64)
-def _defined_by(source: bytes) -> frozenset[str]:
-    return frozenset(_names(ast.parse(source).body))
+def _defined_by(source: bytes) -> Mapping[str, Sequence[ast.stmt]]:
+    # What is defined twice, in the two branches of an `if`, say, is both of them.
+    found: defaultdict[str, list[ast.stmt]] = defaultdict(list)
+    for name, node in _definitions(ast.parse(source).body):
+        found[name].append(node)
+    return dict(found)
 
 
-def _names(body: Iterable[ast.stmt]) -> Iterator[str]:
+def _definitions(body: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
     for node in body:
         match node:
             case ast.ClassDef(name=name, body=members):
-                yield name
-                yield from (f"{name}.{member}" for member in _names(members))
+                yield name, node
+                yield from ((f"{name}.{member}", part) for member, part in _definitions(members))
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                yield name
-            case ast.Assign(targets=targets):
-                yield from (target.id for target in targets if isinstance(target, ast.Name))
-            case ast.AnnAssign(target=ast.Name(id=name)):
-                yield name
-            case ast.Import(names=names) | ast.ImportFrom(names=names):
-                yield from (alias.asname or alias.name for alias in names)
+                yield name, node
             case ast.If(body=then, orelse=otherwise) | ast.Try(body=then, orelse=otherwise):
-                yield from _names([*then, *otherwise])
+                yield from _definitions([*then, *otherwise])
+            case _:
+                yield from _bindings(node)
+
+
+def _bindings(node: ast.stmt) -> Iterator[tuple[str, ast.stmt]]:
+    match node:
+        case ast.Assign(targets=targets):
+            yield from ((target.id, node) for target in targets if isinstance(target, ast.Name))
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            yield name, node
+        case ast.Import(names=names):
+            yield from ((alias.asname or alias.name, ast.Import([alias])) for alias in names)
+        case ast.ImportFrom(module=module, names=names, level=level):
+            for alias in names:
+                yield alias.asname or alias.name, ast.ImportFrom(module, [alias], level)

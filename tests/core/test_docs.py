@@ -25,7 +25,7 @@ from vllm_reuse_guard.settings import PREFIX, Settings
 
 CHECKOUT = Path(__file__).parents[2]
 PAGES = sorted(
-    page.relative_to(CHECKOUT) for page in [CHECKOUT / "README.md", *CHECKOUT.glob("docs/**/*.md")]
+    page.relative_to(CHECKOUT) for page in [*CHECKOUT.glob("*.md"), *CHECKOUT.glob("docs/**/*.md")]
 )
 README = (CHECKOUT / "README.md").read_text()
 FEATURE = (CHECKOUT / "docs/features/disagg_prefill.md").read_text()
