@@ -35,11 +35,15 @@ def write() -> None:
     """Put the tables and the plots into the page."""
     reuse = "guard, reused"
     parts = [
+        "## 1. Checks",
         _table("checks", "ids", "guard", "upstream", grows=True),
         _plot("checks", "Checks of forwarded ids, ms by ids", "upstream", "guard"),
+        "## 2. A chat without ids",
         _table("chat", "words", "guard", "plain"),
+        "## 3. Time to first token",
         _table("first_token", "ids", reuse, "plain, reused", "plain, rendered", grows=True),
         _plot("first_token", "First token, ms by ids", "plain, rendered", "plain, reused", reuse),
+        "## 4. The same answers",
         _answers(),
     ]
     PAGE.write_text(_PART.page_with("\n\n".join(parts) + "\n"))

@@ -29,6 +29,8 @@ def begin_front_end(config: Any) -> None:
     with _as_far_as_possible():
         metrics.show_engine_core(config)
     _say_active("API server", labels)
+    if settings.current().emit_prompt_token_ids:
+        logger.info("The ids of its prompt are in each answer for decode (--emit-prompt-token-ids)")
 
 
 def begin_engine_core(config: Any) -> None:
@@ -57,6 +59,7 @@ def _labels(config: Any) -> dict[str, str]:
         "without_connector": chosen.prompt_token_ids_without_connector.value,
         "kv_connector": "none" if transfer is None else transfer.kv_connector,
         "allowed_peers": "any" if peers is None else str(len(peers)),
+        "emits_ids": "yes" if chosen.emit_prompt_token_ids else "no",
     }
 
 

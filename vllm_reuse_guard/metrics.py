@@ -166,7 +166,14 @@ def _front_end() -> _FrontEnd:
         info=Gauge(
             "reuse_guard_info",
             "The guard of this server, and its settings.",
-            ("version", "policy", "without_connector", "kv_connector", "allowed_peers"),
+            (
+                "version",
+                "policy",
+                "without_connector",
+                "kv_connector",
+                "allowed_peers",
+                "emits_ids",
+            ),
             multiprocess_mode="max",
         ),
         patches=Gauge(

@@ -95,10 +95,10 @@ def test_prompt_of_broken_text_takes_few_looks() -> None:
         looks.append(len(ids))
         return decode(ids)
 
-    for ids in ([0x80] * 4000, [65, *[0x80] * 4000], list((BROKEN * 1500).encode())):
+    for ids in ([0x80] * 90_000, [65, *[0x80] * 90_000], list((BROKEN * 30_000).encode())):
         looks.clear()
         priming = prime(ids, counted)
 
         assert not decode(priming.before).endswith(BROKEN)
         assert [] == priming.cut
-        assert len(looks) < 40
+        assert sum(looks) < 9_000

@@ -172,6 +172,7 @@ def test_info(server: Server) -> None:
         without_connector="ignore",
         kv_connector="NixlConnector",
         allowed_peers="any",
+        emits_ids="no",
     )
     patches = {dict(labels)["patch"] for name, labels in samples(server) if "patch_info" in name}
     assert patches <= {patch.module for patch in needed_by(server.launch.release)}

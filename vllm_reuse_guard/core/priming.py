@@ -16,6 +16,8 @@ a space, the rest of a character or the beginning of a word.
 _BROKEN = "\N{REPLACEMENT CHARACTER}"
 _MOST_OF_A_CHARACTER = 3
 """A character has up to 4 bytes: of a cut one there are up to 3 ids, shown as 3 broken ones."""
+_SIZES = (*range(TAIL, TAIL + 1 + _MOST_OF_A_CHARACTER), 8 * TAIL, 64 * TAIL)
+"""What is tried for a tail: one of the first begins where a character begins, if ids are bytes."""
 
 
 @dataclass(frozen=True)
@@ -53,23 +55,23 @@ def prime(ids: list[int], decode: Callable[[list[int]], str]) -> Priming:
         # Id by id through a character, then in strides: a client can send nothing but broken text.
         dropped = dropped + 1 if dropped < _MOST_OF_A_CHARACTER else 2 * dropped
         before = tail[: max(0, len(tail) - dropped)]
-        known = decode(before)
-    cut = tail[len(before) :]
-    if len(cut) > _MOST_OF_A_CHARACTER:
+        known = decode(before if dropped <= _MOST_OF_A_CHARACTER else before[-TAIL:])
+    if dropped > _MOST_OF_A_CHARACTER:
         # Broken text of the prompt's own: nothing completes it.
-        return Priming(before, [], "")
+        return Priming(before[-TAIL:], [], "")
+    cut = tail[len(before) :]
     return Priming(before, cut, _whole_part(text[len(known) :]) if text.startswith(known) else "")
 
 
 def _tail(ids: list[int], decode: Callable[[list[int]], str]) -> tuple[list[int], str]:
-    size = TAIL
-    text = decode(ids[-size:])
     # A tail that begins inside of a character can spoil all the bytes that follow. One without
     # text looks like the beginning, where some tokenizers drop a space.
-    while size < len(ids) and (not text or text.startswith(_BROKEN)):
-        size *= 2
-        text = decode(ids[-size:])
-    return ids[-size:], text
+    for size in _SIZES:
+        tail = ids[-size:]
+        text = decode(tail)
+        if len(tail) == len(ids) or (text and not text.startswith(_BROKEN)):
+            break
+    return tail, text
 
 
 def _whole_part(text: str) -> str:
