@@ -25,6 +25,7 @@ from . import report
 from .report import FOLDER
 
 RELEASE = "0.32.0"
+FILE = FOLDER / "same_answers.json"
 TOKENS = 16
 CONTEXT = 8192
 TOPICS = (
@@ -120,27 +121,27 @@ def answer(pair: Pair, asked: dict[str, Any], salt: str, *, reuse: bool) -> list
 
 
 def main() -> int:
-    """Ask all of them; write and return whether all answers are the same."""
+    """Ask all, or the kinds that the command line names; write and return whether all agree."""
     usual = launches.launch(Profile.NO_CONNECTOR, RELEASE, Model.SMOLLM2)
     arguments = tuple(str(CONTEXT) if item == "1024" else item for item in usual.arguments)
-    found: dict[str, list[int]] = {}
-    different = []
+    chosen = [(kind, asked) for kind, asked in prompts() if kind in (sys.argv[1:] or [kind])]
+    kinds = {kind for kind, _ in chosen}
+    saved = json.loads(FILE.read_text()) if FILE.exists() else {"same of": {}, "different": []}
+    found = {kind: counts for kind, counts in saved["same of"].items() if kind not in kinds}
+    different = [answered for answered in saved["different"] if answered["kind"] not in kinds]
     with running_pair(replace(usual, arguments=arguments), print) as pair:
-        everything = list(prompts())
-        for number, (kind, asked) in enumerate(everything):
+        for number, (kind, asked) in enumerate(chosen, 1):
             off = answer(pair, asked, f"off {number}", reuse=False)
             on = answer(pair, asked, f"on {number}", reuse=True)
             same, tried = found.setdefault(kind, [0, 0])
             found[kind] = [same + (on == off), tried + 1]
             if on != off:
                 different.append({"kind": kind, "asked": asked, "on": on, "off": off})
-            if number % 10 == 9:
-                print(f"{number + 1} of {len(everything)}: {found}", flush=True)
-    document = {"release": RELEASE, "tokens": TOKENS, "same of": found, "different": different}
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    (FOLDER / "same_answers.json").write_text(json.dumps(document, indent=1) + "\n")
+            if number % 5 == 0 or number == len(chosen):
+                print(f"{number} of {len(chosen)}: {found}", flush=True)
+                document = {"release": RELEASE, "tokens": TOKENS, "same of": found}
+                FILE.write_text(json.dumps({**document, "different": different}, indent=1) + "\n")
     report.write()
-    print(document["same of"], f"{len(different)} different")
     return 1 if different else 0
 
 
