@@ -13,7 +13,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help lab test-all fresh-results check-table table probes bench profiles answers test-vision test-unit test-unit-all test-contract test-in-tree test-live lint docs reference demo serve clean
+.PHONY: help lab test-all fresh-results check-table table probes bench profiles answers test-vision test-unit test-unit-all test-contract test-in-tree test-live lint docs reference new-release demo serve clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -67,7 +67,6 @@ profiles: lab ## See where the time to first token goes, into docs/benchmarks (t
 answers: lab ## Ask 200 prompts with reuse and without, into docs/benchmarks (half an hour)
 	@PYTHONPATH=$(LAB)/releases/0.32.0 $(VLLM_PYTHON) -m benchmarks.same_answers
 
-.PHONY: new-release
 new-release: ## Try the guard on an untested vLLM release: make new-release V=0.34.0 (minutes)
 	@$(PYTHON) -m lab.new_release $(V)
 

@@ -12,6 +12,10 @@ from .server import NIXL, Launch, Progress, Server, silent, starting, wait_until
 
 TO_PREFILL = {"do_remote_decode": True, "do_remote_prefill": False}
 """The transfer params that make prefill keep the KV blocks of the prompt for decode."""
+EMIT = "--emit-prompt-token-ids"
+"""What prefill is started with to hand over the ids as well."""
+REUSED = "reuse_guard_reused_prompt_tokens_count"
+"""The metric of decode that counts the prompts whose ids were used."""
 
 
 @dataclass(frozen=True)

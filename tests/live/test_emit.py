@@ -14,7 +14,7 @@ import pytest
 
 from lab import launches
 from lab.models import Model
-from lab.pair import TO_PREFILL, Pair, running_pair
+from lab.pair import EMIT, REUSED, TO_PREFILL, Pair, running_pair
 from lab.routers import Route, Router, routing
 from lab.server import MODEL_NAME, Server
 from vllm_reuse_guard.conformance import Profile
@@ -22,8 +22,6 @@ from vllm_reuse_guard.conformance.answers import CHAT, read
 from vllm_reuse_guard.core.outcome import KEY
 from vllm_reuse_guard.core.transfer_params import FIELD
 
-EMIT = "--emit-prompt-token-ids"
-REUSED = "reuse_guard_reused_prompt_tokens_count"
 TEXT = [{"type": "text", "text": "Name a river."}]
 PAIRS = [
     pytest.param((release, model), id=f"{release}-{model.value}")

@@ -18,7 +18,7 @@ import pytest
 from lab import launches, network
 from lab.models import Model
 from lab.network import Host, hosts
-from lab.pair import Pair, starting_pair
+from lab.pair import EMIT, REUSED, Pair, starting_pair
 from lab.routers import Route, Router, routing
 from lab.server import MODEL_NAME, NIXL, Launch, running, wait_until_healthy
 from vllm_reuse_guard.conformance import Profile
@@ -28,8 +28,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 RELEASE = "0.32.0"
-EMIT = "--emit-prompt-token-ids"
-REUSED = "reuse_guard_reused_prompt_tokens_count"
 LONG = [{"role": "user", "content": "the sea was calm " * 80}]
 SECONDS_TO_ANSWER = 150
 UCX = {"UCX_TCP_USER_TIMEOUT": "10s", "UCX_TCP_SYN_CNT": "2"}
