@@ -5,6 +5,7 @@ PYTHON ?= python3
 LAB := $(abspath $(or $(REUSE_GUARD_LAB),.lab))
 VLLM_PYTHON := $(LAB)/venv/bin/python
 RELEASES ?= $(shell $(PYTHON) -c "from vllm_reuse_guard.releases import TESTED; print(*TESTED)")
+RELEASE ?= 0.32.0
 PYTEST_ARGS ?=
 
 export PRE_COMMIT_HOME ?= $(LAB)/pre-commit
@@ -13,7 +14,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help lab test-all fresh-results check-table table probes bench profiles answers test-vision test-unit test-unit-all test-contract test-in-tree test-live lint docs reference new-release demo serve clean
+.PHONY: help lab test-all fresh-results check-table table probes bench profiles answers test-vision test-unit test-unit-all test-contract test-in-tree test-live test-without-patches lint docs reference new-release demo serve shell clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -45,6 +46,9 @@ test-vision: ## Tests with a real model that takes images (a second environment 
 	PYTHONPATH=$(CURDIR) $$python -m pytest tests/vision $(PYTEST_ARGS)
 
 test-all: fresh-results test-unit-all test-contract test-in-tree test-live test-vision check-table ## All tests
+
+test-without-patches: lab ## Take each patch out and see its tests fail (half an hour)
+	@$(VLLM_PYTHON) -m lab.without_patch
 
 fresh-results:
 	@rm -f $(LAB)/endpoints.json
@@ -88,6 +92,11 @@ demo: lab ## Show a real prefill and decode pair with the guard in both
 
 serve: lab ## Start a guarded pair and leave it running until Ctrl-C
 	@$(VLLM_PYTHON) -m lab.demo --serve
+
+shell: lab ## A shell with the lab's `vllm` and `vllm-reuse-guard` (RELEASE=0.27.0 for another release)
+	@echo "vllm serve smollm2 starts a server on port 8000; exit leaves"
+	@LAB_RELEASE=$(RELEASE) REUSE_GUARD_LAB=$(LAB) PYTHONPATH=$(LAB)/releases/$(RELEASE) \
+		PATH="$(CURDIR)/lab/bin:$(LAB)/venv/bin:$$PATH" PS1='(lab) \w\$$ ' bash --norc
 
 lab: ## Install vLLM's packages and unpack each tested release (7 GB in .lab, once per checkout)
 	@$(PYTHON) -m lab.environment lab > /dev/null

@@ -104,11 +104,9 @@ class Launch:
     prefix: tuple[str, ...] = ()
 
     def command(self, port: int) -> list[str]:
-        """Return the command line; the ``vllm`` of the release is found by PYTHONPATH."""
-        cpu_build = self.release not in WITHOUT_CPU_BUILD
-        main = "vllm.entrypoints.cli.main" if cpu_build else "vllm_without_gpu"
+        """Return the command line."""
         return [
-            *self.prefix, sys.executable, "-m", main, *self.subcommand, str(self.model),
+            *self.prefix, *vllm(self.release), *self.subcommand, str(self.model),
             "--served-model-name", MODEL_NAME, "--host", self.host, "--port", str(port),
             "--dtype", "float32", "--enforce-eager", *self.arguments,
         ]  # fmt: skip
@@ -160,6 +158,12 @@ class Server:
         return httpx.post(
             f"{self.url}/v1/chat/completions", json={"model": MODEL_NAME, **body}, timeout=120
         )
+
+
+def vllm(release: str) -> list[str]:
+    """Return the command of vLLM; which release's it is decides PYTHONPATH."""
+    cpu_build = release not in WITHOUT_CPU_BUILD
+    return [sys.executable, "-m", "vllm.entrypoints.cli.main" if cpu_build else "vllm_without_gpu"]
 
 
 @contextmanager

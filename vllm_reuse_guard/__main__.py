@@ -1,7 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m vllm_reuse_guard`` is the command, where its script is not on the path."""
+"""The command, also as ``python -m vllm_reuse_guard`` where its script is not on the path."""
 
-from .cli import main
+from __future__ import annotations
+
+import sys
+
+from .errors import PackageError
+
+
+def main() -> None:
+    """Run the command; ends with 2 and one line if a package that it needs is missing."""
+    try:
+        from .cli import main as run
+    except ImportError as error:
+        print(f"error: {PackageError(str(error))}", file=sys.stderr)
+        raise SystemExit(2) from None
+    run()
+
 
 if __name__ == "__main__":
     main()

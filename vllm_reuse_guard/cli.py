@@ -100,13 +100,21 @@ def show_version(
 
 @in_tree.command()
 def diff(tree: _TREE = None) -> None:
-    """Print the guard as a patch for `git apply`; nothing if the tree has it."""
+    """
+    Print the guard as a patch for `git apply`; nothing if the tree has it.
+
+    Ends with 0, or with 2 and the reason if the tree is none that the guard fits.
+    """
     typer.echo(Tree.at(tree).diff(), nl=False)
 
 
 @in_tree.command()
 def apply(tree: _TREE = None) -> None:
-    """Put the guard into the tree; go on where an interrupted run stopped."""
+    """
+    Put the guard into the tree; go on where an interrupted run stopped.
+
+    Ends with 0 if the guard is in then, with 2 and the reason if not.
+    """
     found = Tree.at(tree)
     done = found.apply()
     typer.echo(f"{found.vllm}: the guard {'is in now' if done else 'was in already'}")
@@ -114,7 +122,11 @@ def apply(tree: _TREE = None) -> None:
 
 @in_tree.command()
 def revert(tree: _TREE = None) -> None:
-    """Take the guard out of the tree, to the byte."""
+    """
+    Take the guard out of the tree, to the byte.
+
+    Ends with 0 if the guard is out then, with 2 and the reason if not.
+    """
     found = Tree.at(tree)
     done = found.revert()
     typer.echo(f"{found.vllm}: the guard {'is out now' if done else 'was not in'}")
@@ -174,7 +186,7 @@ def doctor(
     """
     Look whether a server is guarded that is started here.
 
-    Ends with 0 if so, with 1 if not. It imports no vLLM and starts nothing.
+    Ends with 0 if so, 1 if not, 2 if it cannot tell. It imports no vLLM and starts nothing.
     """
     report = examine(arguments or [])
     if as_json:

@@ -99,6 +99,7 @@ class _FlagError(Exception):
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        """Raise what argparse would end the process for."""
         raise _FlagError(message)
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import sys
+
 OVERRIDE = "VLLM_REUSE_GUARD_ALLOW_UNSUPPORTED"
 """The environment variable that lets a server start in spite of a misfit."""
 
@@ -38,6 +40,17 @@ class MisfitError(GuardError):
         )
         self.version = version
         self.misfits = misfits
+
+
+class PackageError(GuardError):
+    """A package that the guard needs cannot be imported. ``reason`` is what the import said."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"vllm-reuse-guard lacks a package that it needs ({reason}): install the guard again "
+            f"with the pip of this Python ({sys.executable})."
+        )
+        self.reason = reason
 
 
 class NoVllmError(GuardError):

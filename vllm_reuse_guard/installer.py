@@ -64,7 +64,8 @@ class Patch:
         "Class.method". What is only inherited does not count: its patch would act elsewhere too.
     why: what goes wrong without it. upstream: what vLLM does about it, and since when.
     unchanged: what stays as it is. remove_when: when this patch has done its service.
-    tests: those that fail without it, as pytest names them; "file::function".
+    tests: those that fail without it, as pytest names them: "file::function" or, where one of
+        its cases is meant, "file::function[case]". ``lab.without_patch`` looks that they do.
     only_with: a module without which this one is of no use: engine processes import some
         front-end modules for their types alone.
     earlier: where the same names were in earlier releases, if not in ``module``.

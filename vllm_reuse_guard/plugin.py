@@ -44,8 +44,8 @@ def register() -> None:
     Guard this process, once, however often vLLM calls it.
 
     Stands aside where vLLM holds the in-tree form, which guards every process by itself.
-    Raises SystemExit with one line if the guard cannot do its work: a setting is bad, vLLM
-    is not there, unknown, or lacks a seam. Nothing is patched then.
+    Raises SystemExit with one line if the guard cannot do its work: a setting is bad, a package
+    is missing, vLLM is not there, unknown, or lacks a seam. Nothing is patched then.
     """
     global _registered
     if _registered:
@@ -92,12 +92,14 @@ def guard_module(name: str, require_complete: Callable[[], object]) -> None:
 
 @contextmanager
 def _ending_with_one_line() -> Iterator[None]:
-    from .errors import GuardError
+    from .errors import GuardError, PackageError
 
     try:
         yield
     except GuardError as error:
         raise SystemExit(str(error)) from error
+    except ImportError as error:
+        raise SystemExit(str(PackageError(str(error)))) from error
 
 
 def _activate(version: str) -> None:

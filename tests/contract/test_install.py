@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -339,3 +340,23 @@ def test_module_that_is_imported_later(spoil: str, status: int) -> None:
     assert status == ended.returncode, ended.stderr
     assert ("True" in ended.stdout) == (status == 0)
     assert ("a_seam is missing" in ended.stderr) == (status == 1)
+
+
+def test_missing_package_ends_the_process() -> None:
+    """
+    A package of the guard that is gone is one line and the end, not a server without the guard.
+    """
+    code = (
+        "import sys; sys.modules['wrapt'] = None;"
+        "from vllm.plugins import load_general_plugins; load_general_plugins(); print('serves')"
+    )
+    environment = {**os.environ, "VLLM_PLUGINS": plugin.NAME}
+
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert 1 == ended.returncode, ended.stderr
+    assert "serves" not in ended.stdout
+    assert "lacks a package that it needs" in ended.stderr.splitlines()[-1]
+    assert "wrapt" in ended.stderr.splitlines()[-1]

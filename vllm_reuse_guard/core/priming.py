@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from os.path import commonprefix
 
-TAIL = 16
+TAIL = 8
 """
 How many ids are enough: what a decoder makes of a new one depends on those just before it, for
-a space, the rest of a character or the beginning of a word.
+a space, the rest of a character or the beginning of a word. vLLM's own detokenizer in Python,
+for tokenizers that are not fast, looks back 5. Each of them is decoded with every prompt.
 """
 
 _BROKEN = "\N{REPLACEMENT CHARACTER}"

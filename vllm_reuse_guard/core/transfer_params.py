@@ -40,6 +40,7 @@ class _Kind:
     name: str
 
     def fits(self, value: object) -> bool:
+        """Tell whether a value of any type is of this one; never raises."""
         try:
             msgspec.convert(value, self.type)
         except msgspec.ValidationError:
@@ -78,7 +79,11 @@ _KINDS: Mapping[str, tuple[_Kind, ...]] = {
     "_remote_blocks_processed": (_OWN,),
     "_p_side_truncated": (_OWN,),
 }
-"""What NixlConnector reads, and in which types; the other connectors use the same names so."""
+"""
+What NixlConnector reads, and in which types; the other connectors use the same names so.
+
+Read off the connector's metadata, scheduler and worker of each release, and off what they die of.
+"""
 
 _KINDS_OF_OTHERS: Mapping[str, tuple[_Kind, ...]] = {
     **_KINDS,

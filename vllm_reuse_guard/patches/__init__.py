@@ -90,7 +90,11 @@ PATCHES = (
         upstream="By the latter in every release, by the former from 0.29.",
         unchanged="Everything else in the request.",
         remove_when="Upstream takes the key out of both.",
-        tests=("tests/live/test_conformance.py::test_case",),
+        tests=(
+            "tests/live/test_conformance.py::test_case"
+            "[0.32.0-tiny-qwen2-connector-"
+            "generate.ids-among-engine-parameters-are-taken-out@/inference/v1/generate]",
+        ),
     ),
     Patch(
         module="entrypoints.scale_out.render.serving",
@@ -99,7 +103,11 @@ PATCHES = (
         upstream="A 400 from 0.32.",
         unchanged="The other routes that render chats: their 400 is the same as if raised.",
         remove_when="0.31 is no longer supported.",
-        tests=("tests/live/test_conformance.py::test_case",),
+        tests=(
+            "tests/live/test_conformance.py::test_case"
+            "[0.31.0-tiny-qwen2-connector-"
+            "chat.an-empty-list-is-refused@/cohere/v2/chat/render]",
+        ),
         upstream_since="0.32.0",
     ),
     Patch(
@@ -110,7 +118,11 @@ PATCHES = (
         upstream="The same in every release; for Harmony models the field is lost from 0.33.",
         unchanged="What is valid and what is not; the errors of validation.",
         remove_when="Upstream scans these messages as it does those of a chat completion.",
-        tests=("tests/live/test_conformance.py::test_case",),
+        tests=(
+            "tests/live/test_conformance.py::test_case"
+            "[0.32.0-tiny-qwen2-connector-"
+            "content.image-url-renders@/tokenize]",
+        ),
         only_with="renderers.online_renderer",
     ),
     Patch(
@@ -120,7 +132,11 @@ PATCHES = (
         upstream="A 400 from 0.28.",
         unchanged="The answer to every other error.",
         remove_when="0.27 is no longer supported.",
-        tests=("tests/live/test_conformance.py::test_case",),
+        tests=(
+            "tests/live/test_conformance.py::test_case"
+            "[0.27.0-tiny-qwen2-connector-"
+            "chat.an-empty-list-is-refused@/v1/messages]",
+        ),
         upstream_since="0.28.0",
     ),
     Patch(
@@ -130,7 +146,11 @@ PATCHES = (
         upstream="A 400 from 0.32.",
         unchanged="The answer to every other error.",
         remove_when="0.31 is no longer supported.",
-        tests=("tests/live/test_conformance.py::test_case",),
+        tests=(
+            "tests/live/test_conformance.py::test_case"
+            "[0.31.0-tiny-qwen2-connector-"
+            "chat.an-empty-list-is-refused@/cohere/v2/chat]",
+        ),
         upstream_since="0.32.0",
     ),
     Patch(
@@ -144,7 +164,9 @@ PATCHES = (
         "remote blocks and nothing else.",
         tests=(
             "tests/contract/test_requests.py::test_notice_of_an_early_refusal_carries_no_ids",
-            "tests/live/test_conformance.py::test_case",
+            "tests/live/test_conformance.py::test_case"
+            "[0.32.0-tiny-qwen2-connector-"
+            "params.pull-without-any-field-is-refused@/v1/chat/completions]",
         ),
     ),
     Patch(

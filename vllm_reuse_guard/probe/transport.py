@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import httpx
 
 _MOST_BYTES = 64 * 1024 * 1024
+"""Far more than an answer to a case, far less than what fills the memory."""
 
 
 class BoundedTransport(httpx.HTTPTransport):
@@ -47,4 +48,5 @@ class _Bounded(httpx.SyncByteStream):
             yield piece
 
     def close(self) -> None:
+        """Let go of the connection, whether all was read or not."""
         self._stream.close()

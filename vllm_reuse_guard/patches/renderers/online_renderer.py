@@ -79,14 +79,10 @@ def preprocess_chat(
     """Render a chat, Harmony excepted; the messages are not always those of the request."""
 
     def render(request: Any, messages: object, *_: Any, **__: Any) -> Awaitable[Any]:
+        work: Awaitable[Any] = wrapped(*args, **kwargs)
         if getattr(request, FIELD, None) is None:
-            rendered: Awaitable[Any] = wrapped(*args, **kwargs)
-            return rendered
-        return decided(Rendering(instance, messages))
-
-    async def decided(rendering: Rendering) -> Any:
-        with _now(rendering):
-            return rendering.marked(await wrapped(*args, **kwargs))
+            return work
+        return _decided(Rendering(instance, messages), work)
 
     return render(*args, **kwargs)
 
@@ -146,6 +142,11 @@ def read_ids(
             return None
         case Reject():
             raise refusal(outcome)
+
+
+async def _decided(rendering: Rendering, work: Awaitable[Any]) -> Any:
+    with _now(rendering):
+        return rendering.marked(await work)
 
 
 @contextmanager
