@@ -5,6 +5,7 @@ PYTHON ?= python3
 LAB := $(abspath $(or $(REUSE_GUARD_LAB),.lab))
 VLLM_PYTHON := $(LAB)/venv/bin/python
 RELEASES ?= $(shell $(PYTHON) -c "from vllm_reuse_guard.releases import TESTED; print(*TESTED)")
+IN_TREE_RELEASES ?= $(RELEASES)
 RELEASE ?= 0.32.0
 PYTEST_ARGS ?=
 
@@ -34,7 +35,7 @@ test-contract: lab ## Tests against the code of each tested vLLM release
 	@$(VLLM_PYTHON) -m lab.contract $(RELEASES) --pytest="$(PYTEST_ARGS)"
 
 test-in-tree: lab ## The same with the guard in the tree of each release, and no plugin
-	@$(VLLM_PYTHON) -m lab.contract $(RELEASES) --in-tree --pytest="$(PYTEST_ARGS)"
+	@$(VLLM_PYTHON) -m lab.contract $(IN_TREE_RELEASES) --in-tree --pytest="$(PYTEST_ARGS)"
 
 test-live: lab ## Tests with real vLLM servers (minutes)
 	@echo "== tests/live"

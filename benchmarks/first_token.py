@@ -41,7 +41,9 @@ def launch(*, guarded: bool) -> Launch:
     usual = launches.launch(Profile.NO_CONNECTOR, RELEASE, Model.TINY_QWEN2_LONG, guarded=guarded)
     more = ("--max-model-len", str(CONTEXT), "--max-num-batched-tokens", "8192", *NIXL)
     kind = "guarded" if guarded else "plain"
-    return replace(usual, name=f"first-token-{kind}", arguments=(*usual.arguments, *more))
+    return replace(
+        usual, name=f"first-token-{kind}", arguments=(*usual.arguments, *more), kv_cache=1024
+    )
 
 
 def conversation(client: httpx.Client, size: int) -> tuple[list[dict[str, str]], list[int]]:

@@ -129,7 +129,7 @@ def main() -> int:
     saved = json.loads(FILE.read_text()) if FILE.exists() else {"same of": {}, "different": []}
     found = {kind: counts for kind, counts in saved["same of"].items() if kind not in kinds}
     different = [answered for answered in saved["different"] if answered["kind"] not in kinds]
-    with running_pair(replace(usual, arguments=arguments), print) as pair:
+    with running_pair(replace(usual, arguments=arguments, kv_cache=1024), print) as pair:
         for number, (kind, asked) in enumerate(chosen, 1):
             off = answer(pair, asked, f"off {number}", reuse=False)
             on = answer(pair, asked, f"on {number}", reuse=True)

@@ -49,7 +49,7 @@ def read(release: str, arguments: Sequence[str]) -> Launch:
         return Launch("shell", release, MODELS, subcommand=())
     model = build(name, MODELS) if name in [*Model] else Path(name)
     usual = (*launches.arguments(release), "--served-model-name", name)
-    return Launch("shell", release, model, (*usual, *rest), subcommand=subcommand)
+    return Launch("shell", release, model, (*usual, *rest), subcommand=subcommand, kv_cache=1024)
 
 
 if __name__ == "__main__":

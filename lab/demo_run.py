@@ -48,7 +48,7 @@ class Plan:
         """Say how to start prefill, then decode."""
         arguments = (*launches.arguments(self.release), *NIXL)
         for name, port in zip(("prefill", "decode"), self.ports, strict=True):
-            yield Launch(name, self.release, model, arguments, port=port)
+            yield Launch(name, self.release, model, arguments, port=port, kv_cache=1024)
 
 
 def run(plan: Plan, *, serve: bool) -> int:
