@@ -10,6 +10,7 @@ served. LAB_RELEASE chooses the release of vLLM; variables of vLLM, the guard an
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Sequence
@@ -31,7 +32,8 @@ def main() -> None:
     """Become the process of vLLM."""
     release, arguments = os.environ.get("LAB_RELEASE", RUNNABLE[-1]), sys.argv[1:]
     launch = read(release, arguments)
-    command = launch.command(PORT) if launch.subcommand else [*vllm(release), *arguments]
+    serves = launch.command(launch.port or PORT)
+    command = serves if launch.subcommand else [*vllm(release), *arguments]
     kept = {name: text for name, text in os.environ.items() if name.startswith(_KEPT)}
     os.execve(command[0], command, {**launch.variables(), **kept})  # noqa: S606
 
@@ -47,9 +49,27 @@ def read(release: str, arguments: Sequence[str]) -> Launch:
     name, *rest = arguments[len(subcommand) :] or ("",)
     if not subcommand or name.startswith("-") or not name:
         return Launch("shell", release, MODELS, subcommand=())
-    model = build(name, MODELS) if name in [*Model] else Path(name)
-    usual = (*launches.arguments(release), "--served-model-name", name)
-    return Launch("shell", release, model, (*usual, *rest), subcommand=subcommand, kv_cache=1024)
+    told, others = _parser(name).parse_known_args(rest)
+    return Launch(
+        "shell",
+        release,
+        build(name, MODELS) if name in [*Model] else Path(name),
+        (*launches.arguments(release), *others),
+        subcommand=subcommand,
+        host=told.host,
+        port=told.port,
+        served_as=told.served_model_name,
+        kv_cache=1024,
+    )
+
+
+def _parser(name: str) -> argparse.ArgumentParser:
+    # vLLM warns of a flag that is given twice.
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=PORT)
+    parser.add_argument("--served-model-name", default=name)
+    return parser
 
 
 if __name__ == "__main__":

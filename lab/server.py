@@ -88,6 +88,7 @@ class Launch:
     subcommand: of ``vllm``; ``launch render`` starts a server without an engine.
     host: where it listens. prefix: what its command runs under.
     tree: a vLLM to take for the release, where it is not the one that the lab has unpacked.
+    served_as: the name of the model for clients.
     kv_cache: MiB for KV blocks. A token of the tiny models takes 2 KiB, one of SmolLM2 45; to touch
         a whole GiB at each start takes a virtual machine up to a minute.
     """
@@ -103,13 +104,14 @@ class Launch:
     tree: Path | None = None
     host: str = "127.0.0.1"
     prefix: tuple[str, ...] = ()
+    served_as: str = MODEL_NAME
     kv_cache: int = 256
 
     def command(self, port: int) -> list[str]:
         """Return the command line."""
         return [
             *self.prefix, *vllm(self.release), *self.subcommand, str(self.model),
-            "--served-model-name", MODEL_NAME, "--host", self.host, "--port", str(port),
+            "--served-model-name", self.served_as, "--host", self.host, "--port", str(port),
             "--dtype", "float32", "--enforce-eager",
             "--kv-cache-memory-bytes", str(self.kv_cache * 2**20), *self.arguments,
         ]  # fmt: skip

@@ -25,7 +25,8 @@ from .paths import CHECKOUT, RELEASES, SITE
 
 VARIABLE = "LAB_WITHOUT_PATCH"
 """Names the patch that sitecustomize takes out of the registry of a process."""
-_TESTS_FAILED = 1
+# Not by the exit status, which is the same for a server that did not start.
+_FAILED = re.compile(r"^(?!.*\berrors?\b).*\b1 failed\b", re.MULTILINE)
 _FAULT = re.compile(r"^E +(.+)$", re.MULTILINE)
 
 
@@ -45,7 +46,7 @@ def fails(patch: Patch, test: str) -> bool:
         text=True,
         check=False,
     )
-    failed = ended.returncode == _TESTS_FAILED
+    failed = _FAILED.search(ended.stdout) is not None
     fault = _FAULT.search(ended.stdout)
     said = fault[1] if fault else (ended.stdout + ended.stderr).strip().splitlines()[-1]
     verdict = "fails" if failed else "DOES NOT FAIL"

@@ -35,7 +35,7 @@ _HELD, _NOT_HELD, _COULD_NOT = 0, 1, 2
 """What the command ends with: all is well, something is not, it could not tell."""
 
 _WIDE = 2000
-_CASES_A_LINE = 40
+_CASES_A_LINE = 20
 
 app = typer.Typer(
     name="vllm-reuse-guard",
@@ -171,7 +171,10 @@ def probe(
         for client, about in zip(clients, found, strict=True):
             planned = plan(about, chosen, unsafe=unsafe)
             if not any(one.trials for one in planned):
-                raise ProbeError(f"no case applies to {about.url}: {describe(about)}")
+                raise ProbeError(
+                    f"no case applies to {about.url}: {describe(about)}. Most are about servers "
+                    f"that use ids: those with a KV connector, or --connector"
+                )
             say = _progress(progress, about.url, len(planned))
             probed.append(run(client, about, planned, say))
     _show(probed, wanted)
@@ -224,8 +227,9 @@ class _Lines:
 def _choose(ids: list[str]) -> list[Case]:
     if unknown := [name for name in ids if name not in cases()]:
         close = [like for name in unknown for like in get_close_matches(name, cases())]
-        hint = f"; did you mean {', '.join(close)}?" if close else "; the table has their names"
-        raise ProbeError(f"there is no case {', '.join(map(repr, unknown))}{hint}")
+        listed = "a probe without --case lists them"
+        hint = f"did you mean {', '.join(close)}?" if close else listed
+        raise ProbeError(f"there is no case {', '.join(map(repr, unknown))}; {hint}")
     return [case for case in cases().values() if not ids or case.id in ids]
 
 

@@ -84,7 +84,7 @@ class Settings(BaseSettings):
         named = "prompt_token_ids_policy" in self.model_fields_set
         policy = self.prompt_token_ids_policy
         if self.enable_prompt_token_ids and named and policy is not Policy.ALWAYS:
-            raise ValueError(f"contradicts prompt_token_ids_policy={policy.value}")
+            raise ValueError(f"contradicts the policy, which is {policy.value}")
         return self
 
     @property
@@ -149,6 +149,7 @@ def _unknown_variables() -> list[str]:
 
 def _explain(problem: ErrorDetails) -> str:
     # A fault of several settings together has no place of its own.
-    (field,) = problem["loc"] or ("enable_prompt_token_ids",)
-    value = os.environ.get(variable(str(field)))
-    return f"{variable(str(field))}={value}: {problem['msg'].removeprefix('Value error, ')}"
+    field = str((problem["loc"] or ("enable_prompt_token_ids",))[0])
+    value = os.environ.get(variable(field))
+    said = f"{flag(field)} {value}" if field in _chosen else f"{variable(field)}={value}"
+    return f"{said}: {problem['msg'].removeprefix('Value error, ')}"

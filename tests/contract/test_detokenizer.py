@@ -27,7 +27,8 @@ from lab.models import Model, build
 from lab.paths import MODELS
 from tests.contract.conftest import IN_TREE
 from vllm_reuse_guard.core.priming import TAIL
-from vllm_reuse_guard.patches.v1.engine import detokenizer
+from vllm_reuse_guard.installer import install
+from vllm_reuse_guard.patches import PATCHES
 
 PROMPTS = 90
 NEW = 24
@@ -135,7 +136,7 @@ def tokenizer_of(kind: str) -> PreTrainedTokenizerFast:
 @contextmanager
 def primed() -> Iterator[None]:
     """The patch is in."""
-    undo = detokenizer.apply(module)
+    undo = install(patch for patch in PATCHES if patch.target == module.__name__)
     try:
         yield
     finally:

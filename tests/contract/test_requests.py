@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from vllm.entrypoints.generate.base.serving import GenerateBaseServing
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.serve.tokenize.protocol import TokenizeChatRequest
 from vllm.exceptions import VLLMValidationError
 
 from lab.in_process import engine_request, make_renderer
@@ -110,6 +111,31 @@ def test_reading_leaves_iterators_alone() -> None:
     assert rendered(Model.TINY_QWEN2, request) is IDS
     content: Iterable[Any] = request.messages[1]["content"]
     assert ["Hello"] == [part["text"] for part in content]
+
+
+def test_text_that_only_the_body_shows_to_tokenize() -> None:
+    """
+    Parts that are strings become an iterator, which nobody may look into; the body showed them.
+    """
+    body = {
+        "messages": [{"role": "user", "content": ["Hello"]}],
+        "kv_transfer_params": {"prompt_token_ids": IDS},
+    }
+    request = TokenizeChatRequest.model_validate(body)
+    as_the_endpoint_does = {
+        "default_template": None,
+        "default_template_content_format": "auto",
+        "default_template_kwargs": None,
+        "tool_dicts": None,
+        "skip_mm_cache": True,
+    }
+    renderer = make_renderer(Model.TINY_QWEN2, connector=True)
+
+    _, (prompt,) = asyncio.run(
+        renderer.preprocess_chat(request, request.messages, **as_the_endpoint_does)
+    )
+
+    assert IDS == prompt["prompt_token_ids"]
 
 
 def test_validation_leaves_the_callers_body_alone() -> None:

@@ -76,7 +76,7 @@ def test_enable_contradicts_another_policy(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(os.environ, ENABLE, "1")
     monkeypatch.setitem(os.environ, POLICY, "off")
 
-    with pytest.raises(SettingsError, match=r"contradicts prompt_token_ids_policy=off"):
+    with pytest.raises(SettingsError, match="contradicts the policy, which is off"):
         settings.current()
 
 

@@ -194,6 +194,7 @@ def test_refused_anyway(release: str) -> None:
                 assert server_asked(server, {}).status_code == 200
         assert before == processes(server).keys()
         assert not [keys for keys in server.engine_was_given() if "do_remote_prefill" in keys]
+        assert 0 == server.metric("reuse_guard_engine_core_refused_transfer_params_total")
 
 
 CONNECTORS = {

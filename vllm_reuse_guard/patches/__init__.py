@@ -93,7 +93,7 @@ PATCHES = (
         tests=(
             "tests/live/test_conformance.py::test_case"
             "[0.32.0-tiny-qwen2-connector-"
-            "generate.ids-among-engine-parameters-are-taken-out@/inference/v1/generate]",
+            "params.port-among-engine-parameters-is-refused@/inference/v1/generate]",
         ),
     ),
     Patch(
@@ -119,9 +119,10 @@ PATCHES = (
         unchanged="What is valid and what is not; the errors of validation.",
         remove_when="Upstream scans these messages as it does those of a chat completion.",
         tests=(
+            "tests/contract/test_requests.py::test_text_that_only_the_body_shows_to_tokenize",
             "tests/live/test_conformance.py::test_case"
-            "[0.32.0-tiny-qwen2-connector-"
-            "content.image-url-renders@/tokenize]",
+            "[0.33.0-tiny-gpt-oss-render-connector-"
+            "chat.forwarded-ids-are-used@/tokenize]",
         ),
         only_with="renderers.online_renderer",
     ),
@@ -234,7 +235,10 @@ PATCHES = (
         upstream="The same in every release.",
         unchanged="Every piece of text, for prompts that end where a character ends.",
         remove_when="Upstream primes its decode stream with the end of the prompt.",
-        tests=("tests/contract/test_detokenizer.py::test_prompt_that_ends_inside_of_a_character",),
+        tests=(
+            "tests/contract/test_detokenizer.py::test_prompt_that_ends_inside_of_a_character",
+            "tests/live/test_prompt_text.py::test_forwarded_ids",
+        ),
     ),
     Patch(
         module="v1.engine.core",
