@@ -10,10 +10,9 @@ from pathlib import Path
 import httpx
 
 from lab.paths import CHECKOUT
-from lab.server import free_port
+from lab.server import SECONDS_TO_START, free_port
 
 VLLM = CHECKOUT / "lab/bin/vllm"
-SECONDS_TO_START = 240
 
 
 def test_other_commands_are_vllms() -> None:
