@@ -8,6 +8,8 @@ RELEASES ?= $(shell $(PYTHON) -c "from vllm_reuse_guard.releases import TESTED; 
 IN_TREE_RELEASES ?= $(RELEASES)
 RELEASE ?= 0.32.0
 PYTEST_ARGS ?=
+LIVE ?=
+VISION ?=
 
 export PRE_COMMIT_HOME ?= $(LAB)/pre-commit
 
@@ -39,12 +41,12 @@ test-in-tree: lab ## The same with the guard in the tree of each release, and no
 
 test-live: lab ## Tests with real vLLM servers (minutes)
 	@echo "== tests/live"
-	@$(VLLM_PYTHON) -m pytest tests/live $(PYTEST_ARGS)
+	@$(VLLM_PYTHON) -m pytest tests/live $(if $(LIVE),-k "$(LIVE)") $(PYTEST_ARGS)
 
 test-vision: ## Tests with a real model that takes images (a second environment of 6 GB)
 	@python=$$($(PYTHON) -m lab.environment vision); \
 	echo "== tests/vision"; \
-	PYTHONPATH=$(CURDIR) $$python -m pytest tests/vision $(PYTEST_ARGS)
+	PYTHONPATH=$(CURDIR) $$python -m pytest tests/vision $(if $(VISION),-k "$(VISION)") $(PYTEST_ARGS)
 
 test-all: fresh-results test-unit-all test-contract test-in-tree test-live test-vision check-table ## All tests
 
