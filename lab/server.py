@@ -57,10 +57,8 @@ _ENVIRONMENT = {
 # Below those that the system gives to outgoing connections, one of which could have the port
 # by the time that a server asks for it.
 _PORTS = range(20_000, 32_000)
-
-SECONDS_TO_START = 420
-"""How long a server may take to start: half a minute alone, minutes beside others."""
-
+# Half a minute alone, minutes beside others.
+_SECONDS_TO_START = 420
 _SECONDS_TO_STOP = 20
 _PR_SET_PDEATHSIG = 1
 
@@ -218,7 +216,7 @@ def starting(launch: Launch) -> Iterator[Server]:
 def wait_until_healthy(server: Server, progress: Progress = silent) -> None:
     """Wait for ``/health``, saying every few seconds how long it has been."""
     name, begin = server.launch.name, time.monotonic()
-    while (seconds := time.monotonic() - begin) < SECONDS_TO_START:
+    while (seconds := time.monotonic() - begin) < _SECONDS_TO_START:
         if server.process.poll() is not None:
             raise ServerError(name, "ended while it was starting", _tail(server))
         try:
@@ -228,7 +226,7 @@ def wait_until_healthy(server: Server, progress: Progress = silent) -> None:
         except httpx.TransportError:
             progress(f"{name}: starting vLLM {server.launch.release}, {seconds:.0f} s so far")
         time.sleep(1)
-    raise ServerError(name, f"did not answer within {SECONDS_TO_START} s", _tail(server))
+    raise ServerError(name, f"did not answer within {_SECONDS_TO_START} s", _tail(server))
 
 
 def free_port() -> int:

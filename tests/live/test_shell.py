@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from pathlib import Path
 
 import httpx
 
 from lab.paths import CHECKOUT
-from lab.server import SECONDS_TO_START, free_port
+from lab.server import Launch, Server, free_port, wait_until_healthy
 
 VLLM = CHECKOUT / "lab/bin/vllm"
 
@@ -36,7 +35,8 @@ def test_server(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as log:
         server = subprocess.Popen([VLLM, "serve", "tiny-qwen2", *flags], stdout=log, stderr=log)
         try:
-            wait(url, server)
+            launch = Launch("shell", "0.32.0", Path("tiny-qwen2"))
+            wait_until_healthy(Server(launch, url, tmp_path / "log", server))
             (model,) = httpx.get(f"{url}/v1/models").json()["data"]
             metrics = httpx.get(f"{url}/metrics").text
         finally:
@@ -45,16 +45,3 @@ def test_server(tmp_path: Path) -> None:
 
     assert ("tiny-qwen2", 512) == (model["id"], model["max_model_len"])
     assert 'policy="always"' in metrics
-
-
-def wait(url: str, server: subprocess.Popen[bytes]) -> None:
-    """Wait until the server answers."""
-    deadline = time.monotonic() + SECONDS_TO_START
-    while time.monotonic() < deadline:
-        assert server.poll() is None
-        try:
-            httpx.get(f"{url}/health").raise_for_status()
-            return
-        except httpx.HTTPError:
-            time.sleep(1)
-    raise AssertionError(f"no answer within {SECONDS_TO_START} s")
