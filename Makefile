@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Environments are made as needed, under .lab (lab/environment.py); nothing else is installed.
+# Environments are made as needed, under .lab (lab/env/environment.py); nothing else is installed.
 
 PYTHON ?= python3
 LAB := $(abspath $(or $(REUSE_GUARD_LAB),.lab))
@@ -7,6 +7,7 @@ VLLM_PYTHON := $(LAB)/venv/bin/python
 RELEASES ?= $(shell $(PYTHON) -c "from vllm_reuse_guard.releases import TESTED; print(*TESTED)")
 IN_TREE_RELEASES ?= $(RELEASES)
 RELEASE ?= 0.32.0
+UNIT_TESTS := tests/unit tests/repository tests/tools
 PYTEST_ARGS ?=
 LIVE ?=
 VISION ?=
@@ -23,47 +24,47 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
 
 test-unit: ## Tests without vLLM, on the default Python (seconds)
-	@python=$$($(PYTHON) -m lab.environment unit); \
-	$$python -m pytest tests/core $(PYTEST_ARGS)
+	@python=$$($(PYTHON) -m lab.env.environment unit); \
+	$$python -m pytest $(UNIT_TESTS) $(PYTEST_ARGS)
 
 test-unit-all: ## The same on every supported Python found here
-	@pythons=$$($(PYTHON) -m lab.environment unit-all); \
+	@pythons=$$($(PYTHON) -m lab.env.environment unit-all); \
 	for python in $$pythons; do \
-		echo "== tests/core on $$($$python --version)"; \
-		$$python -m pytest tests/core $(PYTEST_ARGS); \
+		echo "== unit tests on $$($$python --version)"; \
+		$$python -m pytest $(UNIT_TESTS) $(PYTEST_ARGS); \
 	done
 
 test-contract: lab ## Tests against the code of each tested vLLM release
-	@$(VLLM_PYTHON) -m lab.contract $(RELEASES) --pytest="$(PYTEST_ARGS)"
+	@$(VLLM_PYTHON) -m lab.checks.contract $(RELEASES) --pytest="$(PYTEST_ARGS)"
 
 test-in-tree: lab ## The same with the guard in the tree of each release, and no plugin
-	@$(VLLM_PYTHON) -m lab.contract $(IN_TREE_RELEASES) --in-tree --pytest="$(PYTEST_ARGS)"
+	@$(VLLM_PYTHON) -m lab.checks.contract $(IN_TREE_RELEASES) --in-tree --pytest="$(PYTEST_ARGS)"
 
 test-live: lab ## Tests with real vLLM servers (minutes)
 	@echo "== tests/live"
 	@$(VLLM_PYTHON) -m pytest tests/live $(if $(LIVE),-k "$(LIVE)") $(PYTEST_ARGS)
 
 test-vision: ## Tests with a real model that takes images (a second environment of 6 GB)
-	@python=$$($(PYTHON) -m lab.environment vision); \
+	@python=$$($(PYTHON) -m lab.env.environment vision); \
 	echo "== tests/vision"; \
 	PYTHONPATH=$(CURDIR) $$python -m pytest tests/vision $(if $(VISION),-k "$(VISION)") $(PYTEST_ARGS)
 
 test-all: fresh-results test-unit-all test-contract test-in-tree test-live test-vision check-table ## All tests
 
 test-without-patches: lab ## Take each patch out and see its tests fail (half an hour)
-	@$(VLLM_PYTHON) -m lab.without_patch
+	@$(VLLM_PYTHON) -m lab.checks.without_patch
 
 fresh-results:
 	@rm -f $(LAB)/endpoints.json
 
 check-table: ## Fail if docs/features/endpoints.md is not what the last tests found
-	@$(PYTHON) -m lab.results --check
+	@$(PYTHON) -m lab.pages.results --check
 
 table: ## Put what the last tests found into docs/features/endpoints.md
-	@$(PYTHON) -m lab.results --write
+	@$(PYTHON) -m lab.pages.results --write
 
 probes: lab ## Probe plain and guarded servers, and put the tables into docs/probes
-	@$(VLLM_PYTHON) -m lab.probes
+	@$(VLLM_PYTHON) -m lab.pages.probes
 
 bench: lab ## Measure what the guard costs and saves, into docs/benchmarks (minutes, a quiet machine)
 	@PYTHONPATH=$(LAB)/releases/0.32.0 $(VLLM_PYTHON) -m benchmarks
@@ -78,17 +79,17 @@ new-release: ## Try the guard on an untested vLLM release: make new-release V=0.
 	@$(PYTHON) -m lab.new_release $(V)
 
 lint: ## All checks of .pre-commit-config.yaml
-	@python=$$($(PYTHON) -m lab.environment lint); \
+	@python=$$($(PYTHON) -m lab.env.environment lint); \
 	$$python -m pre_commit run --all-files $(if $(CI),--show-diff-on-failure)
 
 docs: ## Build the site of the docs into .lab/site; fail on a bad link or a stale page
-	@python=$$($(PYTHON) -m lab.environment docs); \
-	$$python -m lab.reference --check; \
+	@python=$$($(PYTHON) -m lab.env.environment docs); \
+	$$python -m lab.pages.reference --check; \
 	NO_MKDOCS_2_WARNING=1 $$python -m mkdocs build --strict --clean --site-dir $(LAB)/site
 
 reference: ## Write the pages of settings and patches from the code
-	@python=$$($(PYTHON) -m lab.environment docs); \
-	$$python -m lab.reference --write
+	@python=$$($(PYTHON) -m lab.env.environment docs); \
+	$$python -m lab.pages.reference --write
 
 demo: lab ## Show a real prefill and decode pair with the guard in both
 	@$(VLLM_PYTHON) -m lab.demo
@@ -99,10 +100,10 @@ serve: lab ## Start a guarded pair and leave it running until Ctrl-C
 shell: lab ## A shell with the lab's `vllm` and `vllm-reuse-guard` (RELEASE=0.27.0 for another release)
 	@echo "vllm serve smollm2 starts a server on port 8000; exit leaves"
 	@LAB_RELEASE=$(RELEASE) REUSE_GUARD_LAB=$(LAB) PYTHONPATH=$(LAB)/releases/$(RELEASE) \
-		PATH="$(CURDIR)/lab/bin:$(LAB)/venv/bin:$$PATH" PS1='(lab) \w\$$ ' bash --norc
+		PATH="$(CURDIR)/lab/shell/bin:$(LAB)/venv/bin:$$PATH" PS1='(lab) \w\$$ ' bash --norc
 
 lab: ## Install vLLM's packages and unpack each tested release (7 GB in .lab, once per checkout)
-	@$(PYTHON) -m lab.environment lab > /dev/null
+	@$(PYTHON) -m lab.env.environment lab > /dev/null
 
 clean: ## Remove this checkout's environments and caches (not the downloads)
 	rm -rf .lab build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

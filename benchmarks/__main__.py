@@ -15,8 +15,8 @@ from . import report
 
 def main() -> int:
     """Measure what the command line names, all of it by default; return the exit status."""
-    from lab.in_process import make_renderer
-    from lab.models import Model
+    from lab.models.build import Model
+    from lab.servers.in_process import make_renderer
 
     from . import chat, checks, first_token
 

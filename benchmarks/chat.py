@@ -20,7 +20,7 @@ from typing import Any
 from vllm.entrypoints.openai.chat_completion import protocol
 from vllm.v1.engine import detokenizer
 
-from lab.in_process import engine_request
+from lab.servers.in_process import engine_request
 from vllm_reuse_guard.installer import install
 from vllm_reuse_guard.patches import PATCHES
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from vllm.renderers import online_renderer
 
-from vllm_reuse_guard import facts
-from vllm_reuse_guard.core.decision import Prompt, decide
-from vllm_reuse_guard.core.outcome import KEY
+from vllm_reuse_guard.rules.decision import Prompt, decide
+from vllm_reuse_guard.rules.outcome import PROMPT_TOKEN_IDS
+from vllm_reuse_guard.server import facts
 
 from .measure import medians
 
@@ -27,7 +27,7 @@ MESSAGES = [{"role": "user", "content": "Hello"}]
 
 def measure(renderer: Any) -> dict[int, dict[str, float]]:
     """Return median seconds by number of ids; renderer: an OnlineRenderer of plain 0.32."""
-    instance = facts.instance(renderer)
+    instance = facts.server_facts(renderer)
     rows = instance.vocabulary.embedding_rows
     found = {}
     for size in SIZES:
@@ -38,13 +38,13 @@ def measure(renderer: Any) -> dict[int, dict[str, float]]:
             return decide(prompt, instance)
 
         def upstream(ids: list[int] = ids) -> object:
-            request = SimpleNamespace(kv_transfer_params={KEY: ids}, echo=False)
+            request = SimpleNamespace(kv_transfer_params={PROMPT_TOKEN_IDS: ids}, echo=False)
             read = online_renderer._reused_prompt_token_ids
             used = read(request, renderer.renderer, MESSAGES)
             renderer.renderer.validate_token_ids(used)
             return used
 
-        body = json.dumps({"kv_transfer_params": {KEY: ids}}).encode()
+        body = json.dumps({"kv_transfer_params": {PROMPT_TOKEN_IDS: ids}}).encode()
         subjects = {
             "guard": ours,
             "upstream": upstream,

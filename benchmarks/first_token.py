@@ -19,11 +19,18 @@ from typing import Any
 
 import httpx
 
-from lab import launches
-from lab.models import Model
-from lab.server import MODEL_NAME, NIXL, Launch, Server, starting, wait_until_healthy
-from vllm_reuse_guard.conformance import Profile
-from vllm_reuse_guard.core.outcome import KEY
+from lab.models.build import Model
+from lab.servers import launches
+from lab.servers.server import (
+    MODEL_NAME,
+    NIXL,
+    Launch,
+    Server,
+    starting,
+    wait_until_healthy,
+)
+from vllm_reuse_guard.rules.outcome import PROMPT_TOKEN_IDS
+from vllm_reuse_guard.tools.conformance import Profile
 
 from .measure import medians
 
@@ -81,7 +88,7 @@ def body(messages: list[dict[str, str]], ids: list[int] | None) -> bytes:
         "stream": True,
     }
     if ids is not None:
-        asked["kv_transfer_params"] = {KEY: ids}
+        asked["kv_transfer_params"] = {PROMPT_TOKEN_IDS: ids}
     return json.dumps(asked).encode()
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import httpx
 
-from lab.server import running
+from lab.servers.server import running
 
 from .first_token import body, conversation, first_token, launch
 from .report import FOLDER

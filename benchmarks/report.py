@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from lab.pages import WrittenPart
+from lab.pages.written_part import WrittenPart
 
 FOLDER = Path(__file__).parents[1] / "docs" / "benchmarks"
 PAGE = FOLDER / "README.md"

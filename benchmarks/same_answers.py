@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from lab import launches
-from lab.models import Model
-from lab.pair import Pair, running_pair
-from vllm_reuse_guard.conformance import Profile
-from vllm_reuse_guard.conformance.answers import CHAT, read
+from lab.models.build import Model
+from lab.servers import launches
+from lab.servers.pair import Pair, running_pair
+from vllm_reuse_guard.tools.conformance import Profile
+from vllm_reuse_guard.tools.conformance.answers import CHAT, read
 
 from . import report
 from .report import FOLDER

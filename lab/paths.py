@@ -24,5 +24,5 @@ MODELS = CACHE / "models"
 RELEASES = LAB / "releases"
 LOGS = LAB / "logs"
 
-SITE = CHECKOUT / "lab" / "site"
+SITE = CHECKOUT / "lab" / "servers" / "site"
 """What Python runs first in the processes of a lab server."""

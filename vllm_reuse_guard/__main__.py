@@ -11,7 +11,7 @@ from .errors import PackageError
 def main() -> None:
     """Run the command; ends with 2 and one line if a package that it needs is missing."""
     try:
-        from .cli import main as run
+        from .tools.cli import main as run
     except ImportError as error:
         print(f"error: {PackageError(str(error))}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -36,7 +36,7 @@ class MisfitError(GuardError):
         super().__init__(
             f"vllm-reuse-guard does not fit vLLM {version} and refuses to start: "
             f"{'; '.join(misfits)}. Set {OVERRIDE}=1 to start all the same: with the guard "
-            f"if all of its seams are there, without it if not."
+            f"if all of its patch points are there, without it if not."
         )
         self.version = version
         self.misfits = misfits

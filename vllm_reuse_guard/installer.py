@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How patches are checked, put in and taken out: all of them or none."""
+"""Check patches, apply all of them or none, and undo them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, TypeAlias, cast
@@ -23,10 +23,10 @@ _SCHEMA_HOOK = "__get_pydantic_core_schema__"
 
 
 class PatchModule(Protocol):
-    """What a module under ``patches/`` offers; importing one changes nothing."""
+    """The interface of a module under ``patches/``; importing one changes nothing."""
 
-    def apply(self, module: ModuleType) -> Undo:
-        """Patch the upstream module; return the call that restores it exactly."""
+    def apply(self, points: PatchPoints) -> None:
+        """Change the patch points of the upstream module."""
 
 
 @dataclass(frozen=True)
@@ -57,24 +57,27 @@ class Elsewhere:
 @dataclass(frozen=True)
 class Patch:
     """
-    One patched upstream module, and the paperwork that goes with it.
+    One patch of one upstream module, with its paperwork.
 
-    module: its path below ``vllm``; the patch stands at the same path below ``patches``.
-    seams: the names that the upstream module itself must define, such as "reader" or
-        "Class.method". What is only inherited does not count: its patch would act elsewhere too.
-    why: what goes wrong without it. upstream: what vLLM does about it, and since when.
-    unchanged: what stays as it is. remove_when: when this patch has done its service.
-    tests: those that fail without it, as pytest names them: "file::function" or, where one of
-        its cases is meant, "file::function[case]". ``lab.without_patch`` looks that they do.
-    only_with: a module without which this one is of no use: engine processes import some
-        front-end modules for their types alone.
-    earlier: where the same names were in earlier releases, if not in ``module``.
-    upstream_since: the first release that does without this patch, if there is one.
-    also: what other modules must define.
+    name: the path of our module below ``patches``, such as "api_server.render".
+    module: the path of the upstream module below ``vllm``.
+    patch_points: the names that the upstream module itself must define, such as "reader" or
+        "Class.method". Inherited names do not count: a patch there would act elsewhere too.
+    why: what goes wrong without the patch. upstream: what vLLM does about it, since which release.
+    unchanged: what the patch leaves alone. remove_when: the condition to drop the patch.
+    tests: the tests that fail without the patch, as pytest names them: "file::function" or
+        "file::function[case]". ``make test-without-patches`` checks that they fail.
+    only_with: a module without which the patch has no effect: engine processes import some
+        front-end modules for their types only.
+    earlier: the path of the upstream module in earlier releases, if it moved.
+    upstream_since: the first release that does not need the patch.
+    optional: the patch points that only some releases define.
+    also: names that other upstream modules must define.
     """
 
+    name: str
     module: str
-    seams: tuple[str, ...]
+    patch_points: tuple[str, ...]
     why: str
     upstream: str
     unchanged: str
@@ -83,6 +86,7 @@ class Patch:
     only_with: str | None = None
     earlier: str | None = None
     upstream_since: str | None = None
+    optional: tuple[str, ...] = ()
     also: tuple[Elsewhere, ...] = ()
 
     @property
@@ -101,8 +105,8 @@ class Patch:
         return str(self.earlier if moved else self.module)
 
     def load(self) -> PatchModule:
-        """Import our side of the patch."""
-        path = f"{__package__}.patches.{self.module}"
+        """Import our module of the patch."""
+        path = f"{__package__}.patches.{self.name}"
         return cast(PatchModule, importlib.import_module(path))
 
 
@@ -118,75 +122,115 @@ def folder_of_vllm() -> Path:
     return Path(sys.modules["vllm"].__path__[0])
 
 
+@dataclass(frozen=True)
+class PatchPoints:
+    """
+    The patch points of one upstream module, as a patch gets them.
+
+    Each method changes one patch point by its name in the registry, and records on ``undo`` how
+    to restore the very object that was there. Each raises KeyError for a name that the registry
+    entry does not list or that this release does not define.
+    """
+
+    module: ModuleType
+    names: frozenset[str]
+    undo: ExitStack
+
+    def __contains__(self, name: str) -> bool:
+        """Tell whether this release defines an optional patch point."""
+        return name in self.names and _is_defined(self.module, name)
+
+    def __getitem__(self, name: str) -> Any:
+        """Return what a patch point holds now."""
+        owner, last = self._locate(name)
+        return vars(owner)[last]
+
+    def wrap(self, name: str, wrapper: Callable[..., Any]) -> None:
+        """Put a wrapt wrapper, called with (wrapped, instance, args, kwargs), around a function."""
+        owner, last = self._locate(name)
+        raw = vars(owner)[last]
+        wrapt.wrap_function_wrapper(owner, last, wrapper)
+        self.undo.callback(setattr, owner, last, raw)
+
+    def replace(self, name: str, value: Any) -> None:
+        """Put another object in the place of a module's or a class's own."""
+        owner, last = self._locate(name)
+        raw = vars(owner)[last]
+        setattr(owner, last, value)
+        self.undo.callback(setattr, owner, last, raw)
+
+    def wrap_validation(self, name: str, validator: Callable[..., Any]) -> None:
+        """
+        Run a validator around the validation of a pydantic model.
+
+        validator: called with the input and the function that validates it.
+        """
+        model = self[name]
+        raw = dict(vars(model))
+
+        def schema(cls: type[BaseModel], source: Any, handler: Any) -> core_schema.CoreSchema:
+            inner = {**handler.resolve_ref_schema(handler(source))}
+            # The wrapped schema keeps the name of the model, by which OpenAPI knows it.
+            ref = inner.pop("ref", None)
+            # Where a body can be one of several models, an error names the outermost validator.
+            with suppress(KeyError):
+                validator.__name__ = inner["function"]["function"].__name__
+            return core_schema.no_info_wrap_validator_function(validator, inner, ref=ref)
+
+        self.undo.callback(_restore, model, raw)
+        setattr(model, _SCHEMA_HOOK, classmethod(schema))
+        model.model_rebuild(force=True)
+
+    def _locate(self, name: str) -> tuple[Any, str]:
+        if name not in self.names:
+            raise KeyError(f"{name} is not a patch point of {self.module.__name__}")
+        return _owner(self.module, name), name.rpartition(".")[2]
+
+
 def misfits(patches: Iterable[Patch]) -> tuple[str, ...]:
-    """Name every seam that the imported upstream modules of these patches lack."""
-    return tuple(seam for patch in patches for seam in _missing(patch, sys.modules[patch.target]))
+    """Return the full name of each patch point that the imported upstream modules lack."""
+    return tuple(name for patch in patches for name in _missing(patch, sys.modules[patch.target]))
 
 
 def _missing(patch: Patch, module: ModuleType) -> Iterable[str]:
-    for name in patch.seams:
-        *path, last = name.split(".")
-        owner = reduce(lambda part, step: getattr(part, step, None), path, cast(Any, module))
-        if last not in vars(owner if owner is not None else object):
+    for name in patch.patch_points:
+        if not _is_defined(module, name):
             yield f"{module.__name__}.{name}"
     for elsewhere in patch.also:
         if elsewhere.find() is None:
             yield str(elsewhere)
 
 
+def _is_defined(module: ModuleType, name: str) -> bool:
+    owner = _owner(module, name)
+    return owner is not None and name.rpartition(".")[2] in vars(owner)
+
+
+def _owner(module: ModuleType, name: str) -> Any:
+    path = name.split(".")[:-1]
+    return reduce(lambda part, step: getattr(part, step, None), path, cast(Any, module))
+
+
+_active: dict[Patch, None] = {}
+
+
+def active() -> list[str]:
+    """Return the upstream modules of the patches that are active in this process."""
+    return list(dict.fromkeys(patch.module for patch in _active))
+
+
 def install(patches: Iterable[Patch]) -> Undo:
     """
-    Apply patches whose upstream modules are imported and fit: every one or, on an error, none.
+    Apply patches whose upstream modules are imported and fit: all of them or, on an error, none.
 
-    Returns the call that takes them all out again, last one first.
+    Returns the call that undoes them, last one first.
     """
     with ExitStack() as undo:
         for patch in patches:
-            undo.callback(patch.load().apply(sys.modules[patch.target]))
-        return undo.pop_all().close
-
-
-def wrap(owner: Any, name: str, wrapper: Callable[..., Any]) -> Undo:
-    """
-    Put a wrapt wrapper around what a class or module itself defines.
-
-    wrapper: called with (wrapped, instance, args, kwargs), as everywhere in wrapt.
-    Returns the call that puts the very object back that was there.
-    """
-    raw = vars(owner)[name]
-    wrapt.wrap_function_wrapper(owner, name, wrapper)
-    return partial(setattr, owner, name, raw)
-
-
-def replace(owner: Any, name: str, value: Any) -> Undo:
-    """Put another object in the place of what a class or module itself defines or imports."""
-    raw = vars(owner)[name]
-    setattr(owner, name, value)
-    return partial(setattr, owner, name, raw)
-
-
-def wrap_validation(model: type[BaseModel], validator: Callable[..., Any]) -> Undo:
-    """
-    Run a validator around the validation of a pydantic model that exists already.
-
-    validator: called with the input and the function that validates it.
-    Returns the call that makes the model what it was, object by object.
-    """
-    raw = dict(vars(model))
-
-    def schema(cls: type[BaseModel], source: Any, handler: Any) -> core_schema.CoreSchema:
-        inner = {**handler.resolve_ref_schema(handler(source))}
-        # The wrapped schema goes by the name of the model, or OpenAPI would not know it by that.
-        name = inner.pop("ref", None)
-        # Where a body can be one of several models, an error names the outermost validator.
-        with suppress(KeyError):
-            validator.__name__ = inner["function"]["function"].__name__
-        return core_schema.no_info_wrap_validator_function(validator, inner, ref=name)
-
-    with ExitStack() as undo:
-        undo.callback(_restore, model, raw)
-        setattr(model, _SCHEMA_HOOK, classmethod(schema))
-        model.model_rebuild(force=True)
+            names = frozenset({*patch.patch_points, *patch.optional})
+            patch.load().apply(PatchPoints(sys.modules[patch.target], names, undo))
+            _active[patch] = None
+            undo.callback(_active.pop, patch)
         return undo.pop_all().close
 
 

@@ -8,7 +8,6 @@ import fails and serves on without it; what the loaded function raises does stop
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -19,11 +18,10 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from .log import logger
+
 if TYPE_CHECKING:
     from .installer import Patch
-
-# A child of vLLM's own logger, so that the lines go where the operator sends vLLM's.
-logger = logging.getLogger("vllm.reuse_guard")
 
 GROUP, NAME = "vllm.general_plugins", "reuse_guard"
 """The entry point by which vLLM finds this module; VLLM_PLUGINS can leave it out by its name."""
@@ -31,12 +29,6 @@ GROUP, NAME = "vllm.general_plugins", "reuse_guard"
 _IN_TREE = "vllm.reuse_guard"
 
 _registered = False
-_active: list[str] = []
-
-
-def active() -> list[str]:
-    """Return the modules of the patches that are active in this process, so far."""
-    return list(_active)
 
 
 def register() -> None:
@@ -45,7 +37,7 @@ def register() -> None:
 
     Stands aside where vLLM holds the in-tree form, which guards every process by itself.
     Raises SystemExit with one line if the guard cannot do its work: a setting is bad, a package
-    is missing, vLLM is not there, unknown, or lacks a seam. Nothing is patched then.
+    is missing, vLLM is not there, unknown, or lacks a patch point. Nothing is patched then.
     """
     global _registered
     if _registered:
@@ -123,7 +115,6 @@ def _guard(version: str, patches: Sequence[Patch]) -> None:
         install(patches)
         for patch in patches:
             logger.debug("vllm-reuse-guard: patched %s", patch.target)
-            _active.append(patch.module)
 
 
 def _guard_late(version: str, patch: Patch, awaited: set[str], module: ModuleType) -> None:
@@ -138,12 +129,12 @@ def _guard_late(version: str, patch: Patch, awaited: set[str], module: ModuleTyp
         os._exit(1)
 
 
-def _fits(version: str, missing_seams: Sequence[str]) -> bool:
+def _fits(version: str, missing_points: Sequence[str]) -> bool:
     from . import settings
     from .errors import OVERRIDE, MisfitError
     from .releases import TESTED, is_tested
 
-    faults = [f"{seam} is missing" for seam in missing_seams]
+    faults = [f"{name} is missing" for name in missing_points]
     if not is_tested(version):
         faults.append(f"this release is not among those it is tested on ({', '.join(TESTED)})")
     if not faults:
@@ -151,9 +142,9 @@ def _fits(version: str, missing_seams: Sequence[str]) -> bool:
     misfit = MisfitError(version, tuple(faults))
     if not settings.current().allow_unsupported:
         raise misfit
-    state = "NOT active" if missing_seams else "active on an untested release"
+    state = "NOT active" if missing_points else "active on an untested release"
     logger.warning("vllm-reuse-guard is %s (%s is set): %s", state, OVERRIDE, misfit)
-    return not missing_seams
+    return not missing_points
 
 
 def _vllm_version() -> str:

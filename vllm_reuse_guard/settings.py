@@ -15,9 +15,9 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from .core.decision import Policy, WithoutConnector
-from .core.peers import Peer, parse
 from .errors import SettingsError
+from .rules.allowed_peers import Peer, parse
+from .rules.decision import Policy, WithoutConnector
 
 PREFIX = "VLLM_REUSE_GUARD_"
 
@@ -68,8 +68,8 @@ class Settings(BaseSettings):
     )
     allow_unsupported: bool = Field(
         default=False,
-        description="Start even if this vLLM is unknown to the guard or lacks one of its seams; in "
-        "the second case the server runs unguarded.",
+        description="Start on an untested vLLM release, or on one that lacks a patch point. If a patch "
+        "point is missing, the server runs UNGUARDED.",
     )
 
     @field_validator("kv_transfer_allowed_peers", mode="before")

@@ -10,20 +10,17 @@ from importlib.util import find_spec
 import pytest
 
 # First, as it chooses the platform that vLLM's modules are then imported for.
-import lab.in_process  # noqa: F401 # isort: skip
+import lab.servers.in_process  # noqa: F401 # isort: skip
 
 import vllm
 
-from lab import launches
+from lab.servers import launches
 from vllm_reuse_guard import installer, settings
-from vllm_reuse_guard.conformance import Profile
 from vllm_reuse_guard.patches import PATCHES, needed_by
+from vllm_reuse_guard.tools.conformance import Profile
 
 IN_TREE = find_spec("vllm.reuse_guard") is not None
 """Whether the guard is in the tree of this vLLM: its modules patch themselves (tests.in_tree)."""
-
-# How patches go in and come out, and the tools, which are not in a tree.
-collect_ignore = ["test_install.py", "test_in_tree.py", "test_doctor.py"] if IN_TREE else []
 
 for patch in PATCHES:
     importlib.import_module(patch.target)

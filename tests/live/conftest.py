@@ -8,12 +8,12 @@ from contextlib import closing
 
 import pytest
 
-from tests.live.stage import Stage, played
+from tests.live.stage import Stage, server_specs
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests with a ``wanted`` server in the order of the servers, after the others."""
-    order = {server.id: position for position, server in enumerate(played())}
+    order = {server.id: position for position, server in enumerate(server_specs())}
 
     def position(item: pytest.Item) -> int:
         wanted = item.callspec.params.get("wanted") if hasattr(item, "callspec") else None

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 import httpx
 
-from lab import launches
-from lab.environment import WITHOUT_CPU_BUILD
-from lab.models import Model
-from lab.server import Launch, Server, running
-from vllm_reuse_guard.conformance import Profile, Trial, cases, trials
-from vllm_reuse_guard.conformance.endpoints import ENDPOINTS, Endpoint, Group
-from vllm_reuse_guard.conformance.runner import Runner
+from lab.env.environment import WITHOUT_CPU_BUILD
+from lab.models.build import Model
+from lab.servers import launches
+from lab.servers.server import Launch, Server, running
 from vllm_reuse_guard.releases import TESTED
+from vllm_reuse_guard.tools.conformance import Attempt, Profile, attempts, cases
+from vllm_reuse_guard.tools.conformance.endpoints import ENDPOINTS, Endpoint, Group
+from vllm_reuse_guard.tools.conformance.runner import Runner
 
 IN_FULL = ("0.27.0", "0.32.0")
 """The releases on which every case is tried live; on the others only those about endpoints."""
@@ -26,7 +26,7 @@ ABOUT_RULES = (Group.CHAT, Group.ENGINE)
 
 
 @dataclass(frozen=True)
-class Played:
+class ServerSpec:
     """One server: what it is like, and whether it has an engine or only renders."""
 
     profile: Profile
@@ -59,18 +59,18 @@ class Played:
         position = TESTED.index(self.release)
         return [endpoint for endpoint in ENDPOINTS if TESTED.index(endpoint.since) > position]
 
-    def trials(self) -> Iterator[Trial]:
+    def attempts(self) -> Iterator[Attempt]:
         """Yield what is tried on it."""
         there = self.endpoints()
         for case in cases().values():
             wanted = self.release in IN_FULL or case.at not in ABOUT_RULES
             if case.server is self.profile and wanted:
-                for trial in trials(case, harmony=self.model is Model.TINY_GPT_OSS):
-                    if trial.endpoint in there:
-                        yield trial
+                for attempt in attempts(case, harmony=self.model is Model.TINY_GPT_OSS):
+                    if attempt.endpoint in there:
+                        yield attempt
 
 
-def played() -> list[Played]:
+def server_specs() -> list[ServerSpec]:
     """Return the servers, each of them once."""
     servers = []
     for release in TESTED:
@@ -80,13 +80,13 @@ def played() -> list[Played]:
                 model = Model.TINY_QWEN2_NARROW if narrow else Model.TINY_QWEN2
                 # The model that takes images has an environment of its own: tests/vision.
                 if profile is not Profile.MEDIA:
-                    servers.append(Played(profile, release, model))
+                    servers.append(ServerSpec(profile, release, model))
         elif release not in WITHOUT_CPU_BUILD:
-            servers.append(Played(Profile.CONNECTOR, release, Model.TINY_QWEN2))
-    servers.append(Played(Profile.CONNECTOR, "0.32.0", Model.TINY_GPT_OSS))
+            servers.append(ServerSpec(Profile.CONNECTOR, release, Model.TINY_QWEN2))
+    servers.append(ServerSpec(Profile.CONNECTOR, "0.32.0", Model.TINY_GPT_OSS))
     for release in WITHOUT_CPU_BUILD:
         servers += [
-            Played(profile, release, model, engine=False)
+            ServerSpec(profile, release, model, engine=False)
             for profile, model in (
                 (Profile.CONNECTOR, Model.TINY_QWEN2),
                 (Profile.NO_CONNECTOR, Model.TINY_QWEN2),
@@ -101,11 +101,11 @@ class Stage:
 
     def __init__(self) -> None:
         self._on_stage = ExitStack()
-        self._wanted: Played | None = None
+        self._wanted: ServerSpec | None = None
         self._server: Server | None = None
         self._runner: Runner | None = None
 
-    def server(self, wanted: Played) -> Server:
+    def server(self, wanted: ServerSpec) -> Server:
         """Return the server; starts it unless it is the one on stage."""
         if self._server is None or self._wanted != wanted:
             self.close()
@@ -113,7 +113,7 @@ class Stage:
             self._wanted = wanted
         return self._server
 
-    def runner(self, wanted: Played) -> Runner:
+    def runner(self, wanted: ServerSpec) -> Runner:
         """Return a runner for the server."""
         server = self.server(wanted)
         if self._runner is None:

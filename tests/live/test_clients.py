@@ -17,11 +17,11 @@ import anthropic
 import openai
 import pytest
 
-from lab import launches
-from lab.models import Model
-from lab.server import MODEL_NAME, Server, running
-from vllm_reuse_guard.conformance import Profile
-from vllm_reuse_guard.core.outcome import KEY, PARAMETER
+from lab.models.build import Model
+from lab.servers import launches
+from lab.servers.server import MODEL_NAME, Server, running
+from vllm_reuse_guard.rules.outcome import PARAMETER, PROMPT_TOKEN_IDS
+from vllm_reuse_guard.tools.conformance import Profile
 
 RELEASES = ("0.27.0", "0.30.0", "0.31.0", "0.32.0")
 TOOL_PARSER = (
@@ -86,7 +86,7 @@ class Chat:
         """Send a chat; ids: those to forward, or None."""
         more = {"return_token_ids": True, **ask.pop("extra_body", {})}
         if ids is not None:
-            more["kv_transfer_params"] = {KEY: ids}
+            more["kv_transfer_params"] = {PROMPT_TOKEN_IDS: ids}
         answer = self._client.chat.completions.create(
             model=MODEL_NAME,
             messages=messages,
@@ -234,7 +234,7 @@ def test_response(
         return last.response
 
     plain = ask(ASKED, {})
-    reused = ask(OTHER, {"kv_transfer_params": {KEY: forwarded}})
+    reused = ask(OTHER, {"kv_transfer_params": {PROMPT_TOKEN_IDS: forwarded}})
 
     assert plain.output_text == reused.output_text != ""
     assert len(forwarded) == plain.usage.input_tokens == reused.usage.input_tokens
@@ -251,7 +251,7 @@ def test_response_refused(openai_client: openai.OpenAI, ids: Any, stream: bool) 
             model=MODEL_NAME,
             input=ASKED,
             stream=stream,
-            extra_body={"kv_transfer_params": {KEY: ids}},
+            extra_body={"kv_transfer_params": {PROMPT_TOKEN_IDS: ids}},
         )
 
     assert PARAMETER == error.value.param
@@ -276,7 +276,7 @@ def test_message(anthropic_client: anthropic.Anthropic, forwarded: list[int], st
             return answer.get_final_message()
 
     plain = ask(ASKED, {})
-    reused = ask(OTHER, {"kv_transfer_params": {KEY: forwarded}})
+    reused = ask(OTHER, {"kv_transfer_params": {PROMPT_TOKEN_IDS: forwarded}})
 
     assert plain.content[0].text == reused.content[0].text != ""
     assert len(forwarded) == plain.usage.input_tokens == reused.usage.input_tokens
@@ -299,7 +299,7 @@ def test_message_with_a_tool(anthropic_client: anthropic.Anthropic, server: Serv
         )
 
     plain = ask(ASKED, {})
-    reused = ask(OTHER, {"kv_transfer_params": {KEY: list(ids)}})
+    reused = ask(OTHER, {"kv_transfer_params": {PROMPT_TOKEN_IDS: list(ids)}})
 
     assert len(ids) == plain.usage.input_tokens == reused.usage.input_tokens
     (call,) = (block for block in reused.content if block.type == "tool_use")
@@ -319,5 +319,5 @@ def test_message_refused(anthropic_client: anthropic.Anthropic, ids: Any, stream
             messages=ASKED,
             max_tokens=4,
             stream=stream,
-            extra_body={"kv_transfer_params": {KEY: ids}},
+            extra_body={"kv_transfer_params": {PROMPT_TOKEN_IDS: ids}},
         )

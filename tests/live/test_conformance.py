@@ -9,14 +9,14 @@ from contextlib import closing
 import httpx
 import pytest
 
-from lab.results import Results
-from tests.live.stage import Played, Stage, played
-from vllm_reuse_guard.conformance import Profile, Trial
-from vllm_reuse_guard.core.outcome import KEY
+from lab.pages.results import Results
+from tests.live.stage import ServerSpec, Stage, server_specs
+from vllm_reuse_guard.rules.outcome import PROMPT_TOKEN_IDS
+from vllm_reuse_guard.tools.conformance import Attempt, Profile
 
 WITH_ENGINE = [
     pytest.param(server, id=server.id)
-    for server in played()
+    for server in server_specs()
     if server.engine and server.profile is Profile.CONNECTOR
 ]
 
@@ -28,25 +28,27 @@ def results() -> Iterator[Results]:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "trial"),
+    ("wanted", "attempt"),
     [
-        pytest.param(server, trial, id=f"{server.id}-{trial.id}")
-        for server in played()
-        for trial in server.trials()
+        pytest.param(server, attempt, id=f"{server.id}-{attempt.id}")
+        for server in server_specs()
+        for attempt in server.attempts()
     ],
 )
-def test_case(stage: Stage, results: Results, wanted: Played, trial: Trial) -> None:
+def test_case(stage: Stage, results: Results, wanted: ServerSpec, attempt: Attempt) -> None:
     """
     The server does what the case says, and serves the next request.
     """
-    verdict = stage.runner(wanted).run(trial)
+    verdict = stage.runner(wanted).run(attempt)
 
-    results.enter(trial.endpoint.path, wanted.release, holds=verdict.holds)
+    results.enter(attempt.endpoint.path, wanted.release, holds=verdict.holds)
     assert verdict.objection is None
 
 
-@pytest.mark.parametrize("wanted", [pytest.param(server, id=server.id) for server in played()])
-def test_endpoint_is_there_since_its_release(stage: Stage, wanted: Played) -> None:
+@pytest.mark.parametrize(
+    "wanted", [pytest.param(server, id=server.id) for server in server_specs()]
+)
+def test_endpoint_is_there_since_its_release(stage: Stage, wanted: ServerSpec) -> None:
     """
     The releases that are said to have an endpoint have it, those before do not.
     """
@@ -57,11 +59,11 @@ def test_endpoint_is_there_since_its_release(stage: Stage, wanted: Played) -> No
 
 
 @pytest.mark.parametrize("wanted", WITH_ENGINE)
-def test_engine_is_given_everything_but_the_ids(stage: Stage, wanted: Played) -> None:
+def test_engine_is_given_everything_but_the_ids(stage: Stage, wanted: ServerSpec) -> None:
     """
     Whatever endpoint the requests came by, the key is not among the engine's parameters.
     """
     given = stage.server(wanted).engine_was_given()
 
     assert ["tag"] in given
-    assert not [keys for keys in given if KEY in keys]
+    assert not [keys for keys in given if PROMPT_TOKEN_IDS in keys]

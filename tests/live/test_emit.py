@@ -12,15 +12,14 @@ from typing import Any
 import httpx
 import pytest
 
-from lab import launches
-from lab.models import Model
-from lab.pair import EMIT, REUSED, TO_PREFILL, Pair, running_pair
-from lab.routers import Route, Router, routing
-from lab.server import MODEL_NAME, Server
-from vllm_reuse_guard.conformance import Profile
-from vllm_reuse_guard.conformance.answers import CHAT, read
-from vllm_reuse_guard.core.outcome import KEY
-from vllm_reuse_guard.core.transfer_params import FIELD
+from lab.models.build import Model
+from lab.servers import launches
+from lab.servers.pair import EMIT, REUSED, TO_PREFILL, Pair, running_pair
+from lab.servers.routers import Route, Router, routing
+from lab.servers.server import MODEL_NAME, Server
+from vllm_reuse_guard.rules.outcome import KV_TRANSFER_PARAMS, PROMPT_TOKEN_IDS
+from vllm_reuse_guard.tools.conformance import Profile
+from vllm_reuse_guard.tools.conformance.answers import CHAT, read
 
 TEXT = [{"type": "text", "text": "Name a river."}]
 PAIRS = [
@@ -73,7 +72,7 @@ def ids_of(server: Server, messages: list[dict[str, Any]]) -> list[int]:
 def prefill(pair: Pair, path: str = "/v1/chat/completions", **body: Any) -> Any:
     """Have prefill compute a prompt; return its whole answer."""
     least = {"max_output_tokens": 1} if path == "/v1/responses" else {"max_tokens": 1}
-    return post(pair.prefill.url, path, **{**least, FIELD: TO_PREFILL, **body})
+    return post(pair.prefill.url, path, **{**least, KV_TRANSFER_PARAMS: TO_PREFILL, **body})
 
 
 @pytest.mark.parametrize("name", CHATS)
@@ -84,8 +83,8 @@ def test_chat(pair: Pair, name: str, asked: bool) -> None:
     """
     answer = prefill(pair, messages=CHATS[name], **({"return_token_ids": True} if asked else {}))
 
-    assert ids_of(pair.prefill, CHATS[name]) == answer[FIELD][KEY]
-    assert answer[FIELD]["remote_block_ids"]
+    assert ids_of(pair.prefill, CHATS[name]) == answer[KV_TRANSFER_PARAMS][PROMPT_TOKEN_IDS]
+    assert answer[KV_TRANSFER_PARAMS]["remote_block_ids"]
     assert bool(answer.get("prompt_token_ids")) == asked
     assert bool(answer["choices"][0].get("token_ids")) == asked
 
@@ -96,7 +95,7 @@ def test_messages(pair: Pair) -> None:
     """
     answer = prefill(pair, "/v1/messages", messages=CHATS["text"])
 
-    assert ids_of(pair.prefill, CHATS["text"]) == answer[FIELD][KEY]
+    assert ids_of(pair.prefill, CHATS["text"]) == answer[KV_TRANSFER_PARAMS][PROMPT_TOKEN_IDS]
 
 
 def test_responses(pair: Pair) -> None:
@@ -105,7 +104,7 @@ def test_responses(pair: Pair) -> None:
     """
     answer = prefill(pair, "/v1/responses", input=CHATS["text"], store=False)
 
-    assert answer["usage"]["input_tokens"] == len(answer[FIELD][KEY])
+    assert answer["usage"]["input_tokens"] == len(answer[KV_TRANSFER_PARAMS][PROMPT_TOKEN_IDS])
 
 
 @pytest.mark.parametrize(
@@ -113,8 +112,8 @@ def test_responses(pair: Pair) -> None:
     [
         {"messages": [{"role": "user", "content": [*TEXT, {"type": "weird", "x": 1}]}]},
         {"messages": [{"role": "user", "content": [{**TEXT[0], "image_url": "x"}]}]},
-        {"messages": CHATS["text"], FIELD: {}},
-        {"messages": CHATS["text"], FIELD: {"do_remote_decode": False}},
+        {"messages": CHATS["text"], KV_TRANSFER_PARAMS: {}},
+        {"messages": CHATS["text"], KV_TRANSFER_PARAMS: {"do_remote_decode": False}},
     ],
     ids=["unknown part", "media key", "no transfer", "not for prefill"],
 )
@@ -122,10 +121,10 @@ def test_others_have_none(pair: Pair, body: dict[str, Any]) -> None:
     """
     What decode could not reuse, and what is not for prefill, is answered as ever.
     """
-    sent = {"model": MODEL_NAME, "max_tokens": 1, FIELD: TO_PREFILL, **body}
+    sent = {"model": MODEL_NAME, "max_tokens": 1, KV_TRANSFER_PARAMS: TO_PREFILL, **body}
     answer = httpx.post(f"{pair.prefill.url}/v1/chat/completions", json=sent, timeout=60)
 
-    assert KEY not in (answer.json().get(FIELD) or {})
+    assert PROMPT_TOKEN_IDS not in (answer.json().get(KV_TRANSFER_PARAMS) or {})
 
 
 def test_prompts_have_none(pair: Pair) -> None:
@@ -135,8 +134,8 @@ def test_prompts_have_none(pair: Pair) -> None:
     completion = prefill(pair, "/v1/completions", prompt="Name a colour.")
     batch = prefill(pair, "/v1/chat/completions/batch", messages=[CHATS["text"], CHATS["parts"]])
 
-    assert KEY not in completion[FIELD]
-    assert KEY not in (batch.get(FIELD) or {})
+    assert PROMPT_TOKEN_IDS not in completion[KV_TRANSFER_PARAMS]
+    assert PROMPT_TOKEN_IDS not in (batch.get(KV_TRANSFER_PARAMS) or {})
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -163,7 +162,7 @@ def test_router_hands_them_on(
 def text_of(answer: httpx.Response, *, stream: bool) -> str:
     """Return what an answer says, whole or streamed."""
     assert ("event-stream" in answer.headers["content-type"]) == stream
-    return read(answer, CHAT).said.text
+    return read(answer, CHAT).output.text
 
 
 @pytest.mark.parametrize("router", Router, ids=lambda router: router.value)
@@ -177,7 +176,10 @@ def test_ids_of_a_client_do_not_get_through(
     alone = post(pair.prefill.url, "/v1/chat/completions", **body)["choices"][0]["message"]
 
     answer = post(
-        urls[router], "/v1/chat/completions", **body, **{FIELD: {KEY: [5] * 20, "tag": "client"}}
+        urls[router],
+        "/v1/chat/completions",
+        **body,
+        **{KV_TRANSFER_PARAMS: {PROMPT_TOKEN_IDS: [5] * 20, "tag": "client"}},
     )
 
     assert alone["content"] == answer["choices"][0]["message"]["content"]

@@ -14,11 +14,11 @@ import msgspec
 import pytest
 import zmq
 
-from lab import launches
-from lab.models import Model
+from lab.models.build import Model
 from lab.paths import RELEASES
-from lab.server import MODEL_NAME, Server, free_port, running
-from vllm_reuse_guard.conformance import Profile
+from lab.servers import launches
+from lab.servers.server import MODEL_NAME, Server, free_port, running
+from vllm_reuse_guard.tools.conformance import Profile
 
 SECONDS = 60
 DEADLY = "deadly"

@@ -9,11 +9,12 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from lab import launches, trees
-from lab.models import Model
-from lab.server import Server, running
-from vllm_reuse_guard.conformance import Profile, Trial, cases, trials
-from vllm_reuse_guard.conformance.runner import Runner
+from lab.models.build import Model
+from lab.releases import trees
+from lab.servers import launches
+from lab.servers.server import Server, running
+from vllm_reuse_guard.tools.conformance import Attempt, Profile, attempts, cases
+from vllm_reuse_guard.tools.conformance.runner import Runner
 
 CASES = (
     "chat.forwarded-ids-are-used",
@@ -49,19 +50,19 @@ def runner(server: Server) -> Iterator[Runner]:
 
 
 @pytest.mark.parametrize(
-    "trial",
+    "attempt",
     [
-        pytest.param(trial, id=trial.id)
+        pytest.param(attempt, id=attempt.id)
         for case in CASES
-        for trial in trials(cases()[case], harmony=False)
-        if trial.endpoint.since == "0.27.0"
+        for attempt in attempts(cases()[case], harmony=False)
+        if attempt.endpoint.since == "0.27.0"
     ],
 )
-def test_case(runner: Runner, trial: Trial) -> None:
+def test_case(runner: Runner, attempt: Attempt) -> None:
     """
     The guard in the tree does what the plugin does.
     """
-    assert runner.run(trial).objection is None
+    assert runner.run(attempt).objection is None
 
 
 def test_guard_is_there_once(server: Server) -> None:

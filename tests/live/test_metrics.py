@@ -14,13 +14,13 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from lab import launches
-from lab.models import Model
-from lab.server import CONTEXT, MODEL_NAME, Server, running
+from lab.models.build import Model
+from lab.servers import launches
+from lab.servers.server import CONTEXT, MODEL_NAME, Server, running
 from vllm_reuse_guard import __version__
-from vllm_reuse_guard.conformance import Profile
-from vllm_reuse_guard.core.transfer_params import FIELD
 from vllm_reuse_guard.patches import needed_by
+from vllm_reuse_guard.rules.outcome import KV_TRANSFER_PARAMS
+from vllm_reuse_guard.tools.conformance import Profile
 
 DOCS = Path(__file__).parents[2] / "docs" / "monitoring"
 ROUNDS = 6
@@ -28,19 +28,27 @@ CHAT = "/v1/chat/completions"
 HELLO = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
 BODIES = (
-    (CHAT, {**HELLO, FIELD: {"prompt_token_ids": [5, 6, 7]}}, 200),
-    (CHAT, {**HELLO, FIELD: {"prompt_token_ids": [True]}}, 400),
-    (CHAT, {**HELLO, "echo": True, FIELD: {"prompt_token_ids": [5]}}, 200),
-    ("/v1/completions", {"prompt": "Hi", "max_tokens": 2, FIELD: {"prompt_token_ids": [5]}}, 200),
+    (CHAT, {**HELLO, KV_TRANSFER_PARAMS: {"prompt_token_ids": [5, 6, 7]}}, 200),
+    (CHAT, {**HELLO, KV_TRANSFER_PARAMS: {"prompt_token_ids": [True]}}, 400),
+    (CHAT, {**HELLO, "echo": True, KV_TRANSFER_PARAMS: {"prompt_token_ids": [5]}}, 200),
+    (
+        "/v1/completions",
+        {"prompt": "Hi", "max_tokens": 2, KV_TRANSFER_PARAMS: {"prompt_token_ids": [5]}},
+        200,
+    ),
     (
         f"{CHAT}/batch",
-        {**HELLO, "messages": [HELLO["messages"]], FIELD: {"prompt_token_ids": [5]}},
+        {**HELLO, "messages": [HELLO["messages"]], KV_TRANSFER_PARAMS: {"prompt_token_ids": [5]}},
         400,
     ),
-    ("/invocations", {"prompt": "Hi", "max_tokens": 2, FIELD: {"prompt_token_ids": [5]}}, 200),
-    (f"{CHAT}%0A", {**HELLO, FIELD: {"prompt_token_ids": [5, 6, 7]}}, 200),
-    ("/tokenize", {**HELLO, FIELD: {"prompt_token_ids": [5, 6]}}, 200),
-    (CHAT, {**HELLO, FIELD: {"do_remote_prefill": True}}, 400),
+    (
+        "/invocations",
+        {"prompt": "Hi", "max_tokens": 2, KV_TRANSFER_PARAMS: {"prompt_token_ids": [5]}},
+        200,
+    ),
+    (f"{CHAT}%0A", {**HELLO, KV_TRANSFER_PARAMS: {"prompt_token_ids": [5, 6, 7]}}, 200),
+    ("/tokenize", {**HELLO, KV_TRANSFER_PARAMS: {"prompt_token_ids": [5, 6]}}, 200),
+    (CHAT, {**HELLO, KV_TRANSFER_PARAMS: {"do_remote_prefill": True}}, 400),
     (CHAT, HELLO, 200),
 )
 """Every outcome, by several endpoints, and one request that has nothing to do with ids."""

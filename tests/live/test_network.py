@@ -15,13 +15,13 @@ from types import MappingProxyType
 import httpx
 import pytest
 
-from lab import launches, network
-from lab.models import Model
-from lab.network import Host, hosts
-from lab.pair import EMIT, REUSED, Pair, starting_pair
-from lab.routers import Route, Router, routing
-from lab.server import MODEL_NAME, NIXL, Launch, running, wait_until_healthy
-from vllm_reuse_guard.conformance import Profile
+from lab.models.build import Model
+from lab.servers import launches, network
+from lab.servers.network import Host, hosts
+from lab.servers.pair import EMIT, REUSED, Pair, starting_pair
+from lab.servers.routers import Route, Router, routing
+from lab.servers.server import MODEL_NAME, NIXL, Launch, running, wait_until_healthy
+from vllm_reuse_guard.tools.conformance import Profile
 
 pytestmark = pytest.mark.skipif(
     not network.can_be_made(), reason="network namespaces need root, and iproute2"

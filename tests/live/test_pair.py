@@ -10,14 +10,14 @@ from typing import Any
 import httpx
 import pytest
 
-from lab import launches
-from lab.models import Model
-from lab.pair import Pair, running_pair
-from lab.server import CONTEXT, MODEL_NAME, Server
+from lab.models.build import Model
+from lab.servers import launches
+from lab.servers.pair import Pair, running_pair
+from lab.servers.server import CONTEXT, MODEL_NAME, Server
 from vllm_reuse_guard import __version__
-from vllm_reuse_guard.conformance import Profile
-from vllm_reuse_guard.conformance.answers import CHAT, Said, read
-from vllm_reuse_guard.core.outcome import PARAMETER
+from vllm_reuse_guard.rules.outcome import PARAMETER
+from vllm_reuse_guard.tools.conformance import Profile
+from vllm_reuse_guard.tools.conformance.answers import CHAT, Output, read
 
 TRANSFERS = "vllm:nixl_bytes_transferred_count"
 PULLED = "vllm:external_prefix_cache_hits_total"
@@ -49,7 +49,7 @@ def question(topic: str) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": story}], "temperature": 0, "max_tokens": 12}
 
 
-def said(server: Server, *, stream: bool = False, **body: Any) -> Said:
+def said(server: Server, *, stream: bool = False, **body: Any) -> Output:
     """Return what a chat came to, with the ids of its prompt and its answer."""
     answer = server.chat(**body, stream=stream, return_token_ids=True)
     return read(answer.raise_for_status(), CHAT).said

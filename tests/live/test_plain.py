@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from lab import launches
-from lab.models import Model
-from lab.server import Server, running
-from vllm_reuse_guard.conformance import Profile, Trial, cases
-from vllm_reuse_guard.conformance.endpoints import REFERENCE
-from vllm_reuse_guard.conformance.runner import Runner
+from lab.models.build import Model
+from lab.servers import launches
+from lab.servers.server import Server, running
+from vllm_reuse_guard.tools.conformance import Attempt, Profile, cases
+from vllm_reuse_guard.tools.conformance.endpoints import REFERENCE
+from vllm_reuse_guard.tools.conformance.runner import Runner
 
 SECONDS = 10
 
@@ -31,9 +31,9 @@ def runner(server: Server) -> Iterator[Runner]:
         yield launches.runner(server, client)
 
 
-def chat(case: str, *, stream: bool = False) -> Trial:
+def chat(case: str, *, stream: bool = False) -> Attempt:
     """A case, tried as a chat completion."""
-    return Trial(cases()[case], REFERENCE, stream)
+    return Attempt(cases()[case], REFERENCE, stream)
 
 
 def test_control_holds(runner: Runner) -> None:

@@ -16,10 +16,10 @@ from xml.etree import ElementTree
 import httpx
 import pytest
 
-from lab import launches
-from lab.models import Model
-from lab.server import Server, free_port, running
-from vllm_reuse_guard.conformance import Profile, cases
+from lab.models.build import Model
+from lab.servers import launches
+from lab.servers.server import Server, free_port, running
+from vllm_reuse_guard.tools.conformance import Profile, cases
 
 SECONDS = 60
 """The time that a probe of the small model may take."""

@@ -8,12 +8,12 @@ from typing import Any
 import httpx
 import pytest
 
-from lab.models import Model
-from lab.server import MODEL_NAME, Server
-from tests.live.stage import IN_FULL, Played, Stage, played
-from vllm_reuse_guard.conformance import Profile
-from vllm_reuse_guard.conformance.endpoints import ENDPOINTS, REFERENCE, Endpoint
-from vllm_reuse_guard.conformance.runner import Runner
+from lab.models.build import Model
+from lab.servers.server import MODEL_NAME, Server
+from tests.live.stage import IN_FULL, ServerSpec, Stage, server_specs
+from vllm_reuse_guard.tools.conformance import Profile
+from vllm_reuse_guard.tools.conformance.endpoints import ENDPOINTS, REFERENCE, Endpoint
+from vllm_reuse_guard.tools.conformance.runner import Runner
 
 SYSTEM = "The word of the day is swordfish."
 BROKEN = "\N{REPLACEMENT CHARACTER}"
@@ -25,7 +25,7 @@ MESSAGES = [
 (COMPLETIONS,) = (endpoint for endpoint in ENDPOINTS if endpoint.path == "/v1/completions")
 SERVERS = [
     pytest.param(server, id=server.id)
-    for server in played()
+    for server in server_specs()
     if server.engine and server.profile is Profile.CONNECTOR and server.release in IN_FULL
 ]
 # A Harmony chat is not rendered as /tokenize renders it, so that it cannot be cut where it must be.
@@ -52,7 +52,7 @@ def cut(server: Server) -> list[int]:
 
 def require_silence(runner: Runner, endpoint: Endpoint, ids: list[int], **body: Any) -> None:
     """Look that the prompt of an answer is this one, and that nothing of its text is in it."""
-    said = runner.ask(endpoint, {**endpoint.asks, "max_tokens": 8, **body}).said
+    said = runner.ask(endpoint, {**endpoint.asks, "max_tokens": 8, **body}).output
     assert ids == said.prompt
     assert "word of the day" not in said.text
     assert "swordfish" not in said.text
@@ -60,7 +60,7 @@ def require_silence(runner: Runner, endpoint: Endpoint, ids: list[int], **body: 
 
 
 @pytest.mark.parametrize("wanted", SERVERS)
-def test_forwarded_ids(stage: Stage, wanted: Played, stream: bool) -> None:
+def test_forwarded_ids(stage: Stage, wanted: ServerSpec, stream: bool) -> None:
     """
     A chat with forwarded ids.
     """
@@ -70,7 +70,7 @@ def test_forwarded_ids(stage: Stage, wanted: Played, stream: bool) -> None:
 
 
 @pytest.mark.parametrize("wanted", SERVERS)
-def test_ids_of_a_completion(stage: Stage, wanted: Played, stream: bool) -> None:
+def test_ids_of_a_completion(stage: Stage, wanted: ServerSpec, stream: bool) -> None:
     """
     A completion, whose prompt can be ids.
     """
@@ -79,7 +79,7 @@ def test_ids_of_a_completion(stage: Stage, wanted: Played, stream: bool) -> None
 
 
 @pytest.mark.parametrize("wanted", TEMPLATED)
-def test_truncated_chat(stage: Stage, wanted: Played, stream: bool) -> None:
+def test_truncated_chat(stage: Stage, wanted: ServerSpec, stream: bool) -> None:
     """
     A chat that the client has cut.
     """

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from lab import launches
-from lab.models import Model
-from lab.server import CONTEXT
-from vllm_reuse_guard.conformance import Profile
-from vllm_reuse_guard.core.outcome import PARAMETER
+from lab.models.build import Model
+from lab.servers import launches
+from lab.servers.server import CONTEXT
+from vllm_reuse_guard.rules.outcome import PARAMETER
+from vllm_reuse_guard.tools.conformance import Profile
 
 SECONDS = 240
 CHAT = {

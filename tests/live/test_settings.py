@@ -8,11 +8,11 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from lab import launches
-from lab.models import Model
-from lab.server import MODEL_NAME, Server, running
-from vllm_reuse_guard.conformance import Profile
-from vllm_reuse_guard.core.outcome import PARAMETER
+from lab.models.build import Model
+from lab.servers import launches
+from lab.servers.server import MODEL_NAME, Server, running
+from vllm_reuse_guard.rules.outcome import PARAMETER
+from vllm_reuse_guard.tools.conformance import Profile
 
 REQUESTS = 24
 REJECT = ("--prompt-token-ids-without-connector", "reject")

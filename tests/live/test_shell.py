@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx
 
 from lab.paths import CHECKOUT
-from lab.server import Launch, Server, free_port, wait_until_healthy
+from lab.servers.server import Launch, Server, free_port, wait_until_healthy
 
-VLLM = CHECKOUT / "lab/bin/vllm"
+VLLM = CHECKOUT / "lab/shell/bin/vllm"
 
 
 def test_other_commands_are_vllms() -> None:

@@ -9,15 +9,15 @@ from types import MappingProxyType
 
 import pytest
 
-from lab import launches
-from lab.models import Model
+from lab.models.build import Model
 from lab.paths import RELEASES
-from lab.server import Launch, starting
-from vllm_reuse_guard.conformance import Profile
+from lab.servers import launches
+from lab.servers.server import Launch, starting
+from vllm_reuse_guard.tools.conformance import Profile
 
 RELEASE = pytest.mark.parametrize("release", ["0.27.0", "0.32.0"])
 SECONDS = 120
-# Run by Python before anything else: takes the seam out of vLLM once that is imported.
+# Run by Python before anything else: takes the patch point out of vLLM once that is imported.
 NO_SEAM = """
 import wrapt
 def spoil(module):
@@ -46,9 +46,9 @@ def ended(launch: Launch) -> tuple[int, str]:
 
 
 @RELEASE
-def test_missing_seam(release: str, tmp_path: Path) -> None:
+def test_missing_patch_point(release: str, tmp_path: Path) -> None:
     """
-    The seam is named, and the variable that overrides.
+    The patch point is named, and the variable that overrides.
     """
     (tmp_path / "sitecustomize.py").write_text(NO_SEAM)
     path = os.pathsep.join([str(tmp_path), str(RELEASES / release)])

@@ -19,12 +19,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lab import launches
-from lab.models import Model
-from lab.server import CONTEXT, MODEL_NAME, Server, running
-from vllm_reuse_guard.conformance import Expected, Profile, Trial, cases, trials
-from vllm_reuse_guard.conformance.endpoints import REFERENCE
-from vllm_reuse_guard.core.transfer_params import Connector
+from lab.models.build import Model
+from lab.servers import launches
+from lab.servers.server import CONTEXT, MODEL_NAME, Server, running
+from vllm_reuse_guard.rules.transfer_params import Connector
+from vllm_reuse_guard.tools.conformance import Attempt, Expected, Profile, attempts, cases
+from vllm_reuse_guard.tools.conformance.endpoints import REFERENCE
 
 CLIENTS = 16
 BAD_REQUESTS = 480
@@ -109,21 +109,23 @@ def bad_requests(server: Server) -> list[tuple[str, Any, set[int]]]:
     """Return a few hundred requests that must be refused, everything that can do harm first."""
     subject = launches.describe(server)
     refused = [
-        trial
+        attempt
         for case in cases().values()
         if case.server is Profile.CONNECTOR and case.expect.outcome is Expected.REJECT
-        for trial in trials(case, harmony=False)
+        for attempt in attempts(case, harmony=False)
     ]
-    harmful = [trial for trial in refused if trial.case.id.startswith("params.")]
+    harmful = [attempt for attempt in refused if attempt.case.id.startswith("params.")]
     # A stride that is no divisor: every case, endpoint and way of streaming has its turn.
     others = [refused[n * 7 % len(refused)] for n in range(BAD_REQUESTS)]
-    wanted = [_request(trial, subject) for trial in [*harmful, *others][: BAD_REQUESTS - CLIENTS]]
+    wanted = [
+        _request(attempt, subject) for attempt in [*harmful, *others][: BAD_REQUESTS - CLIENTS]
+    ]
     # Up to 0.30 the client of such a request is told of the error in a 200.
     return [*wanted, *[("/inference/v1/generate", UNDECODABLE, {200, 500})] * CLIENTS]
 
 
-def _request(trial: Trial, subject: Any) -> tuple[str, Any, set[int]]:
-    return trial.endpoint.path, trial.body(subject), {400}
+def _request(attempt: Attempt, subject: Any) -> tuple[str, Any, set[int]]:
+    return attempt.endpoint.path, attempt.body(subject), {400}
 
 
 async def play(server: Server, bad: list[Any]) -> Tally:

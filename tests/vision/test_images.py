@@ -10,14 +10,14 @@ from typing import Any
 import httpx
 import pytest
 
-from lab import launches
-from lab.models import Model
-from lab.server import MODEL_NAME, Server, running
+from lab.models.build import Model
+from lab.servers import launches
+from lab.servers.server import MODEL_NAME, Server, running
 from tests.vision.images import COLOURS, TEXT, WAYS, Way, chat
-from vllm_reuse_guard.conformance import Profile
-from vllm_reuse_guard.conformance.answers import Answer, read
-from vllm_reuse_guard.conformance.endpoints import ENDPOINTS, REFERENCE
-from vllm_reuse_guard.core.outcome import KEY
+from vllm_reuse_guard.rules.outcome import PROMPT_TOKEN_IDS
+from vllm_reuse_guard.tools.conformance import Profile
+from vllm_reuse_guard.tools.conformance.answers import Answer, read
+from vllm_reuse_guard.tools.conformance.endpoints import ENDPOINTS, REFERENCE
 
 EVERY_WAY = ("--enable-mm-embeds", "--enable-prompt-embeds")
 ASKS = {"model": MODEL_NAME, "max_tokens": 8, "max_output_tokens": 8, "temperature": 0}
@@ -34,7 +34,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def forwarded(server: Server) -> list[int]:
     """The ids of a chat without a picture, as prefill would forward them."""
-    return ask(server, chat()).said.prompt or []
+    return ask(server, chat()).output.prompt or []
 
 
 def ask(
@@ -43,9 +43,9 @@ def ask(
     """Send one body, with ids or without."""
     asks = {**ASKS, "return_token_ids": True, **body}
     if ids is not None:
-        asks["kv_transfer_params"] = {KEY: ids}
+        asks["kv_transfer_params"] = {PROMPT_TOKEN_IDS: ids}
     answer = httpx.post(f"{server.url}{path}", json=asks, timeout=60)
-    return read(answer, AT[path].dialect)
+    return read(answer, AT[path].response_format)
 
 
 def seen(server: Server, way: Way, colour: str, *, ids: Any = None) -> Answer:
@@ -90,5 +90,5 @@ def test_ids_beside_text_are_used(server: Server, forwarded: list[int]) -> None:
 
     answer = ask(server, other, ids=forwarded)
 
-    assert forwarded == answer.said.prompt
+    assert forwarded == answer.output.prompt
     assert expected == answer

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from lab import launches
-from lab.models import Model
-from lab.pair import Pair, running_pair
-from lab.server import Server
+from lab.models.build import Model
+from lab.servers import launches
+from lab.servers.pair import Pair, running_pair
+from lab.servers.server import Server
 from tests.vision.images import COLOURS, WAYS, chat
-from vllm_reuse_guard.conformance import Profile
+from vllm_reuse_guard.tools.conformance import Profile
 
 
 @pytest.fixture(scope="module", params=["0.27.0", "0.32.0"])

@@ -9,20 +9,20 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from lab import launches
-from lab.models import Model
-from lab.server import Server, running
+from lab.models.build import Model
+from lab.servers import launches
+from lab.servers.server import Server, running
 from tests.vision.images import COLOURS, WAYS
-from vllm_reuse_guard.conformance import Profile, Trial, cases, trials
-from vllm_reuse_guard.conformance.runner import Runner
+from vllm_reuse_guard.tools.conformance import Attempt, Profile, attempts, cases
+from vllm_reuse_guard.tools.conformance.runner import Runner
 
 RELEASES = ("0.27.0", "0.32.0")
 HITS = "vllm:prefix_cache_hits_total"
 TRIALS = [
-    trial
+    attempt
     for case in cases().values()
     if case.server is Profile.MEDIA
-    for trial in trials(case, harmony=False)
+    for attempt in attempts(case, harmony=False)
 ]
 
 
@@ -38,12 +38,12 @@ def runner(server: Server) -> Iterator[Runner]:
         yield launches.runner(server, client)
 
 
-@pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: trial.id)
-def test_case(runner: Runner, trial: Trial) -> None:
+@pytest.mark.parametrize("attempt", TRIALS, ids=lambda attempt: attempt.id)
+def test_case(runner: Runner, attempt: Attempt) -> None:
     """
     The server does what the case says.
     """
-    assert runner.run(trial).objection is None
+    assert runner.run(attempt).objection is None
 
 
 def shared_tokens(server: Server) -> float:

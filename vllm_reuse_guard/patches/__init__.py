@@ -9,23 +9,25 @@ module that it patches, below this folder; it collects facts and acts, the rules
 
 from __future__ import annotations
 
-from ..facts import PARSER_MAP
 from ..installer import Patch
 from ..releases import is_at_least
+from ..server.facts import PARSER_MAP
 
 PATCHES = (
     Patch(
+        name="api_server.flags",
         module="engine.arg_utils",
-        seams=("EngineArgs.add_cli_args",),
+        patch_points=("EngineArgs.add_cli_args",),
         why="An operator chooses settings as flags, in a configuration file or as variables.",
         upstream="No such settings.",
         unchanged="Every other flag.",
         remove_when="Upstream has flags of its own for what the settings say.",
-        tests=("tests/contract/test_flags.py::test_policy",),
+        tests=("tests/contract/behaviour/test_flags.py::test_policy",),
     ),
     Patch(
+        name="api_server.render",
         module="renderers.online_renderer",
-        seams=(
+        patch_points=(
             "_reused_prompt_token_ids",
             "OnlineRenderer.__init__",
             "OnlineRenderer.preprocess_chat",
@@ -38,11 +40,12 @@ PATCHES = (
         "connector, a missing embedding row and the length of the context are not.",
         unchanged="A request without forwarded ids is rendered as before.",
         remove_when="Upstream decides by the whole table of decisions before a stream opens.",
-        tests=("tests/contract/test_conformance.py::test_case",),
+        tests=("tests/contract/behaviour/test_conformance.py::test_case",),
     ),
     Patch(
+        name="api_server.request_models.chat_completion",
         module="entrypoints.openai.chat_completion.protocol",
-        seams=(
+        patch_points=(
             "ChatCompletionRequest",
             "BatchChatCompletionRequest",
             "BatchChatCompletionRequest.to_chat_completion_request",
@@ -54,37 +57,40 @@ PATCHES = (
         unchanged="What is valid and what is not; the errors of validation.",
         remove_when="Upstream's own validator takes for media whatever this one does.",
         tests=(
-            "tests/contract/test_requests.py::test_validation_leaves_the_callers_body_alone",
-            "tests/contract/test_conformance.py::test_case",
+            "tests/contract/behaviour/test_requests.py::test_validation_leaves_the_callers_body_alone",
+            "tests/contract/behaviour/test_conformance.py::test_case",
         ),
         only_with="renderers.online_renderer",
     ),
     Patch(
+        name="api_server.request_models.responses",
         module="entrypoints.openai.responses.protocol",
-        seams=("ResponsesRequest", "ResponsesRequest.to_sampling_params"),
+        patch_points=("ResponsesRequest", "ResponsesRequest.to_sampling_params"),
         why="Media in the input is dropped beside forwarded ids; for a Harmony model, which "
         "does not read the ids, they go to the engine and the connector.",
         upstream="The same in every release.",
         unchanged="What is valid and what is not; every other engine parameter.",
         remove_when="Upstream scans the input as it does the messages of a chat, and takes the "
         "ids out for Harmony too.",
-        tests=("tests/contract/test_conformance.py::test_case",),
+        tests=("tests/contract/behaviour/test_conformance.py::test_case",),
         only_with="renderers.online_renderer",
     ),
     Patch(
+        name="api_server.request_models.completion",
         module="entrypoints.openai.completion.protocol",
-        seams=("CompletionRequest.to_sampling_params",),
+        patch_points=("CompletionRequest.to_sampling_params",),
         why="Ids beside a completion, which has a prompt of its own, go to the engine and the "
         "connector.",
         upstream="The same in every release.",
         unchanged="Every other engine parameter.",
         remove_when="Upstream takes the key out of a completion's transfer params.",
-        tests=("tests/contract/test_conformance.py::test_case",),
+        tests=("tests/contract/behaviour/test_conformance.py::test_case",),
         only_with="renderers.online_renderer",
     ),
     Patch(
+        name="api_server.generate_route",
         module="entrypoints.scale_out.token_in_token_out.serving",
-        seams=("ServingTokens.serve_tokens",),
+        patch_points=("ServingTokens.serve_tokens",),
         why="Ids beside a prompt that is token ids already go to the engine and the connector, "
         "by the transfer params or by sampling_params.extra_args.",
         upstream="By the latter in every release, by the former from 0.29.",
@@ -97,8 +103,9 @@ PATCHES = (
         ),
     ),
     Patch(
+        name="api_server.error_answers",
         module="entrypoints.scale_out.render.serving",
-        seams=("ServingRender.render_chat_request",),
+        patch_points=("ServingRender.render_chat_request",),
         why="/cohere/v2/chat/render answers 500 to what is raised, a refusal included.",
         upstream="A 400 from 0.32.",
         unchanged="The other routes that render chats: their 400 is the same as if raised.",
@@ -111,15 +118,17 @@ PATCHES = (
         upstream_since="0.32.0",
     ),
     Patch(
+        name="api_server.request_models.tokenize",
         module="entrypoints.serve.tokenize.protocol",
-        seams=("TokenizeChatRequest",),
+        patch_points=("TokenizeChatRequest",),
+        optional=("TokenizeChatRequest.to_chat_completion_request",),
         why="Transfer params reach the reader as an extra field, and no validator looks for "
         "media beside the ids.",
         upstream="The same in every release; for Harmony models the field is lost from 0.33.",
         unchanged="What is valid and what is not; the errors of validation.",
         remove_when="Upstream scans these messages as it does those of a chat completion.",
         tests=(
-            "tests/contract/test_requests.py::test_text_that_only_the_body_shows_to_tokenize",
+            "tests/contract/behaviour/test_requests.py::test_text_that_only_the_body_shows_to_tokenize",
             "tests/live/test_conformance.py::test_case"
             "[0.33.0-tiny-gpt-oss-render-connector-"
             "chat.forwarded-ids-are-used@/tokenize]",
@@ -127,8 +136,9 @@ PATCHES = (
         only_with="renderers.online_renderer",
     ),
     Patch(
+        name="api_server.error_answers",
         module="entrypoints.anthropic.serving",
-        seams=("AnthropicServingMessages.create_messages",),
+        patch_points=("AnthropicServingMessages.create_messages",),
         why="/v1/messages answers 500 to what is raised, a refusal included.",
         upstream="A 400 from 0.28.",
         unchanged="The answer to every other error.",
@@ -141,8 +151,9 @@ PATCHES = (
         upstream_since="0.28.0",
     ),
     Patch(
+        name="api_server.error_answers",
         module="entrypoints.cohere.serving",
-        seams=("CohereServingChatV2.create_chat_v2",),
+        patch_points=("CohereServingChatV2.create_chat_v2",),
         why="/cohere/v2/chat answers 500 to what is raised, a refusal included.",
         upstream="A 400 from 0.32.",
         unchanged="The answer to every other error.",
@@ -155,8 +166,9 @@ PATCHES = (
         upstream_since="0.32.0",
     ),
     Patch(
+        name="api_server.transfer_params",
         module="entrypoints.generate.base.serving",
-        seams=("GenerateBaseServing._with_kv_transfer_rejection_cleanup",),
+        patch_points=("GenerateBaseServing._with_kv_transfer_rejection_cleanup",),
         why="Transfer params that lack a field or have one of a wrong type kill or hang the "
         "engine. The notice of a request that fails before it is rendered carries its ids.",
         upstream="No check in any release.",
@@ -164,15 +176,16 @@ PATCHES = (
         remove_when="Upstream checks transfer params per connector, and its notice names the "
         "remote blocks and nothing else.",
         tests=(
-            "tests/contract/test_requests.py::test_notice_of_an_early_refusal_carries_no_ids",
+            "tests/contract/behaviour/test_requests.py::test_notice_of_an_early_refusal_carries_no_ids",
             "tests/live/test_conformance.py::test_case"
             "[0.32.0-tiny-qwen2-connector-"
             "params.pull-without-any-field-is-refused@/v1/chat/completions]",
         ),
     ),
     Patch(
+        name="api_server.batch_route",
         module="entrypoints.openai.chat_completion.batch_serving",
-        seams=("OpenAIServingChatBatch.create_batch_chat_completion",),
+        patch_points=("OpenAIServingChatBatch.create_batch_chat_completion",),
         why="A batch is served outside of the cleanup: prefill keeps the blocks of a refused one "
         "until their lease ends, and nobody looks at its transfer params.",
         upstream="The same in every release.",
@@ -181,8 +194,9 @@ PATCHES = (
         tests=("tests/live/test_pair.py::test_every_refusal_frees_the_blocks_of_prefill",),
     ),
     Patch(
+        name="api_server.refused_body",
         module="entrypoints.serve.exception_handling.register",
-        seams=("validation_exception_handler", "vllm_error_handler", "exception_handler"),
+        patch_points=("validation_exception_handler", "vllm_error_handler", "exception_handler"),
         why="A body that is not valid, beside valid transfer params, is refused without a word "
         "to the connector: prefill keeps its blocks until their lease ends.",
         upstream="The same in every release.",
@@ -192,8 +206,9 @@ PATCHES = (
         earlier="entrypoints.openai.api_server",
     ),
     Patch(
+        name="api_server.metrics",
         module="entrypoints.serve.instrumentator.metrics",
-        seams=("attach_router",),
+        patch_points=("attach_router",),
         why="What decides about ids is not told by which endpoint a request came, and an operator "
         "wants to know what his metrics are about.",
         upstream="No metrics about forwarded ids in any release.",
@@ -202,47 +217,62 @@ PATCHES = (
         tests=("tests/live/test_metrics.py::test_decisions_are_counted",),
     ),
     Patch(
+        name="api_server.rejection_notice",
         module="v1.engine.async_llm",
-        seams=("AsyncLLM.notify_kv_transfer_request_rejected", "AsyncLLM.generate"),
-        why="The notice of a refused request kills the engine if its transfer params name no "
-        "remote blocks. No connector and no router in the field gives decode the ids of prefill.",
+        patch_points=("AsyncLLM.notify_kv_transfer_request_rejected",),
+        why="The notice of a refused request crashes the engine core if its transfer params name "
+        "no remote blocks.",
         upstream="The same in every release.",
-        unchanged="The notice for params that name remote blocks; every answer, unless ids are to "
-        "be emitted and the request is for prefill.",
-        remove_when="The connectors can be told of a request that names no blocks, and put the ids "
-        "into what they return.",
-        tests=(
-            "tests/live/test_transfer_params.py::test_refused_anyway",
-            "tests/live/test_emit.py::test_chat",
-        ),
+        unchanged="The notice for params that name remote blocks.",
+        remove_when="The connectors accept a notice for a request that names no blocks.",
+        tests=("tests/live/test_transfer_params.py::test_refused_anyway",),
     ),
     Patch(
+        name="api_server.emit_ids",
+        module="v1.engine.async_llm",
+        patch_points=("AsyncLLM.generate",),
+        why="No connector and no router in the field forwards the IDs of prefill to decode.",
+        upstream="The same in every release.",
+        unchanged="Every answer, unless --emit-prompt-token-ids is set and the request is for "
+        "prefill.",
+        remove_when="The connectors put the IDs into the transfer params that they return.",
+        tests=("tests/live/test_emit.py::test_chat",),
+    ),
+    Patch(
+        name="api_server.input_check",
         module="v1.engine.input_processor",
-        seams=("InputProcessor._validate_model_input", "InputProcessor._validate_prompt_len"),
+        patch_points=(
+            "InputProcessor._validate_model_input",
+            "InputProcessor._validate_prompt_len",
+        ),
         why="Ids that were decided about are all looked at once more before the engine gets them, "
         "while no other request is served.",
         upstream="Once up to 0.31, beside no other check; twice from 0.32.",
         unchanged="The check of every other prompt, and of the length.",
         remove_when="Upstream checks forwarded ids once.",
-        tests=("tests/contract/test_requests.py::test_ids_that_are_used_are_looked_at_once",),
+        tests=(
+            "tests/contract/behaviour/test_requests.py::test_ids_that_are_used_are_looked_at_once",
+        ),
         only_with="renderers.online_renderer",
     ),
     Patch(
+        name="api_server.detokenizer",
         module="v1.engine.detokenizer",
-        seams=("FastIncrementalDetokenizer.__init__",),
+        patch_points=("FastIncrementalDetokenizer.__init__",),
         why="The first token of an answer waits until the whole prompt is decoded once more. If "
         "the prompt ends inside of a character, its text is given out as part of the answer.",
         upstream="The same in every release.",
         unchanged="Every piece of text, for prompts that end where a character ends.",
         remove_when="Upstream primes its decode stream with the end of the prompt.",
         tests=(
-            "tests/contract/test_detokenizer.py::test_prompt_that_ends_inside_of_a_character",
+            "tests/contract/behaviour/test_detokenizer.py::test_prompt_that_ends_inside_of_a_character",
             "tests/live/test_prompt_text.py::test_forwarded_ids",
         ),
     ),
     Patch(
+        name="engine_core.requests",
         module="v1.engine.core",
-        seams=(
+        patch_points=(
             "MsgpackDecoder",
             "EngineCoreRequest",
             "EngineCoreRequestType",
@@ -259,14 +289,15 @@ PATCHES = (
         remove_when="Upstream decodes inside the handling of errors, and checks transfer params "
         "in the engine core.",
         tests=(
-            "tests/contract/test_engine_core.py::test_undecodable_request_says_whose_it_is",
-            "tests/contract/test_engine_core.py::test_bad_params_are_refused",
-            "tests/contract/test_engine_core.py::test_thread_that_dies_ends_the_engine",
+            "tests/contract/behaviour/test_engine_core.py::test_undecodable_request_says_whose_it_is",
+            "tests/contract/behaviour/test_engine_core.py::test_bad_params_are_refused",
+            "tests/contract/behaviour/test_engine_core.py::test_thread_that_dies_ends_the_engine",
         ),
     ),
     Patch(
+        name="engine_core.nixl_handshake",
         module="distributed.kv_transfer.kv_connector.v1.nixl.base_scheduler",
-        seams=("NixlBaseConnectorScheduler._nixl_handshake_listener",),
+        patch_points=("NixlBaseConnectorScheduler._nixl_handshake_listener",),
         why="A handshake that cannot be read, or for a rank that is not here, ends the thread "
         "that answers them: nobody can pull from this instance any more, and /health says 200.",
         upstream="The same in every release.",
@@ -275,8 +306,9 @@ PATCHES = (
         tests=("tests/live/test_engine_core.py::test_handshakes_go_on_after_a_bad_one",),
     ),
     Patch(
+        name="worker.nixl_pull",
         module="distributed.kv_transfer.kv_connector.v1.nixl.pull_worker",
-        seams=("NixlPullConnectorWorker._read_blocks_for_req",),
+        patch_points=("NixlPullConnectorWorker._read_blocks_for_req",),
         why="Transfer params with too few blocks for the prompt, or more groups than the model "
         "has, fail an assertion of the worker, which takes the engine with it.",
         upstream="The same in every release.",
