@@ -248,9 +248,9 @@ def _show_report(report: Report) -> None:
     for finding in report.findings:
         mark = Text("ok", "green") if finding.good else Text("BAD", "bold red")
         found.add_row(mark, finding.subject, Text(finding.says))
-    patches = Table("patch", "state")
+    patches = Table("patch", "module", "state")
     for patch in report.patches:
-        patches.add_row(patch.module, Text(", ".join([patch.state.value, *patch.missing])))
+        patches.add_row(patch.name, patch.module, Text(", ".join([patch.state.value, *patch.missing])))
     chosen = Table("setting", "value", "from")
     for setting in report.settings:
         chosen.add_row(setting.name, Text(setting.value), setting.source)

@@ -59,8 +59,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class PatchFinding:
-    """A patch: the module it patches, below ``vllm``, its state, and the patch_points it lacks."""
+    """A patch, the upstream module below ``vllm``, its state, and its missing patch points."""
 
+    name: str
     module: str
     state: PatchState
     missing: tuple[str, ...]
@@ -226,11 +227,11 @@ def _examine_patches(tree: Tree) -> Iterator[PatchFinding]:
     needed = PATCHES if tree.version is None else needed_by(tree.version)
     for patch in PATCHES:
         if patch not in needed:
-            yield PatchFinding(patch.module, PatchState.UPSTREAM, ())
+            yield PatchFinding(patch.name, patch.module, PatchState.UPSTREAM, ())
         else:
             missing = tuple(patch_points.missing(patch, tree.vllm))
             state = PatchState.MISSING if missing else PatchState.APPLIES
-            yield PatchFinding(patch.module, state, missing)
+            yield PatchFinding(patch.name, patch.module, state, missing)
 
 
 def _examine_patch_points(patches: Sequence[PatchFinding]) -> Finding:

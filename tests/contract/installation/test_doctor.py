@@ -65,10 +65,10 @@ def test_every_patch_has_its_state() -> None:
     """
     What this release does without is told from what applies.
     """
-    states = {patch.module: patch.state for patch in examine().patches}
+    states = {(patch.name, patch.module): patch.state for patch in examine().patches}
 
-    needed = {patch.module for patch in needed_by(vllm.__version__)}
-    assert [patch.module for patch in PATCHES] == list(states)
+    needed = {(patch.name, patch.module) for patch in needed_by(vllm.__version__)}
+    assert [(patch.name, patch.module) for patch in PATCHES] == list(states)
     assert needed == {name for name, state in states.items() if state is PatchState.APPLIES}
     upstream = {name for name, state in states.items() if state is PatchState.UPSTREAM}
     assert upstream == set(states) - needed
