@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The pages of the docs that are written from the code: the settings and the patches.
+The pages of the docs that are written from the code: settings, patches, and the cases of the
+specification.
 
     python3 -m lab.pages.reference --write  # put them into the docs
     python3 -m lab.pages.reference --check  # fail if the docs say something else than the code
@@ -25,6 +26,8 @@ from vllm_reuse_guard.patches import PATCHES, needed_by
 from vllm_reuse_guard.releases import TESTED
 
 from ..paths import CHECKOUT
+from . import specification
+from .markdown import codes, plain
 from .written_part import WrittenPart
 
 _FOLDER = CHECKOUT / "docs" / "reference"
@@ -69,7 +72,8 @@ def patches_text() -> str:
 
 SETTINGS = Reference(_FOLDER / "settings.md", settings_text)
 PATCHED = Reference(_FOLDER / "patches.md", patches_text)
-PAGES = (SETTINGS, PATCHED)
+SPECIFICATION = Reference(_FOLDER / "specification.md", specification.text)
+PAGES = (SETTINGS, PATCHED, SPECIFICATION)
 
 
 def _section(heading: str, introduction: str, rows: Iterable[tuple[str, str]]) -> str:
@@ -81,7 +85,7 @@ def _section(heading: str, introduction: str, rows: Iterable[tuple[str, str]]) -
 def _setting(field: str) -> tuple[str, list[tuple[str, str]]]:
     flag = f"`{settings.flag(field)}`" if field in settings.FLAGS else "none"
     rows = [("flag", flag), ("environment variable", f"`{settings.variable(field)}`")]
-    return _plain(settings.Settings.model_fields[field].description or ""), rows + _values(field)
+    return plain(settings.Settings.model_fields[field].description or ""), rows + _values(field)
 
 
 def _values(field: str) -> list[tuple[str, str]]:
@@ -97,19 +101,19 @@ def _values(field: str) -> list[tuple[str, str]]:
 
 def _patch(patch: Patch) -> tuple[str, list[tuple[str, str]]]:
     rows = [
-        ("why", _plain(patch.why)),
-        ("vLLM itself", _plain(patch.upstream)),
-        ("left as it is", _plain(patch.unchanged)),
-        ("attaches to", _codes([*patch.patch_points, *patch.optional, *map(str, patch.also)])),
+        ("why", plain(patch.why)),
+        ("vLLM itself", plain(patch.upstream)),
+        ("left as it is", plain(patch.unchanged)),
+        ("attaches to", codes([*patch.patch_points, *patch.optional, *map(str, patch.also)])),
         ("applied on", _releases(patch)),
-        ("tests", _codes(patch.tests)),
-        ("can go when", _plain(patch.remove_when)),
+        ("tests", codes(patch.tests)),
+        ("can go when", plain(patch.remove_when)),
     ]
     if patch.earlier is not None:
         rows.append(("in earlier releases", f"`{patch.earlier}`"))
     if patch.only_with is not None:
         rows.append(("only where there is", f"`{patch.only_with}`"))
-    return _plain(inspect.getdoc(patch.load()) or ""), rows
+    return plain(inspect.getdoc(patch.load()) or ""), rows
 
 
 def _releases(patch: Patch) -> str:
@@ -117,15 +121,6 @@ def _releases(patch: Patch) -> str:
     if len(releases) == len(TESTED):
         return "every tested release"
     return f"{', '.join(releases)}; vLLM does without from {patch.upstream_since}"
-
-
-def _codes(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
-
-
-def _plain(text: str) -> str:
-    # Nothing in the texts of the code is meant as Markdown.
-    return text.replace("*", "\\*").replace("|", "\\|")
 
 
 def main() -> int:
