@@ -114,10 +114,10 @@ def answer(pair: Pair, asked: dict[str, Any], salt: str, *, reuse: bool) -> list
     told = pair.decode.chat(
         **body, max_tokens=TOKENS, return_token_ids=True, kv_transfer_params=params, cache_salt=salt
     )
-    said = read(told.raise_for_status(), CHAT).said
+    said = read(told.raise_for_status(), CHAT).output
     if reuse and said.prompt != handover.ids:
         raise AssertionError("decode did not use the ids of prefill")
-    return said.output
+    return said.token_ids
 
 
 def main() -> int:

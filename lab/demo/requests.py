@@ -117,5 +117,5 @@ def _describe(outcome: Outcome) -> Text:
     first = f"{answer.status} {answer.param or ''}"
     if outcome.case.expect.outcome is Expected.RENDER:
         first = f"{answer.status}, as without ids"
-    words = _REPEATED.sub("", answer.error) if answer.error else f"says {answer.said.text!r}"
+    words = _REPEATED.sub("", answer.error) if answer.error else f"says {answer.output.text!r}"
     return Text(f"{first}\n{shorten(words, _LONGEST_MESSAGE, placeholder=' ...')}")

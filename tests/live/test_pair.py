@@ -52,7 +52,7 @@ def question(topic: str) -> dict[str, Any]:
 def said(server: Server, *, stream: bool = False, **body: Any) -> Output:
     """Return what a chat came to, with the ids of its prompt and its answer."""
     answer = server.chat(**body, stream=stream, return_token_ids=True)
-    return read(answer.raise_for_status(), CHAT).said
+    return read(answer.raise_for_status(), CHAT).output
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -107,7 +107,7 @@ async def bad_traffic(client: httpx.AsyncClient, tally: Tally, share: list[Any])
 
 def bad_requests(server: Server) -> list[tuple[str, Any, set[int]]]:
     """Return a few hundred requests that must be refused, everything that can do harm first."""
-    subject = launches.describe(server)
+    model_info = launches.describe(server)
     refused = [
         attempt
         for case in cases().values()
@@ -118,14 +118,14 @@ def bad_requests(server: Server) -> list[tuple[str, Any, set[int]]]:
     # A stride that is no divisor: every case, endpoint and way of streaming has its turn.
     others = [refused[n * 7 % len(refused)] for n in range(BAD_REQUESTS)]
     wanted = [
-        _request(attempt, subject) for attempt in [*harmful, *others][: BAD_REQUESTS - CLIENTS]
+        _request(attempt, model_info) for attempt in [*harmful, *others][: BAD_REQUESTS - CLIENTS]
     ]
     # Up to 0.30 the client of such a request is told of the error in a 200.
     return [*wanted, *[("/inference/v1/generate", UNDECODABLE, {200, 500})] * CLIENTS]
 
 
-def _request(attempt: Attempt, subject: Any) -> tuple[str, Any, set[int]]:
-    return attempt.endpoint.path, attempt.body(subject), {400}
+def _request(attempt: Attempt, model_info: Any) -> tuple[str, Any, set[int]]:
+    return attempt.endpoint.path, attempt.body(model_info), {400}
 
 
 async def play(server: Server, bad: list[Any]) -> Tally:
