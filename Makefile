@@ -9,8 +9,7 @@ IN_TREE_RELEASES ?= $(RELEASES)
 RELEASE ?= 0.32.0
 UNIT_TESTS := tests/unit tests/repository tests/tools
 PYTEST_ARGS ?=
-LIVE ?=
-VISION ?=
+LIVE_RELEASES ?=
 
 export PRE_COMMIT_HOME ?= $(LAB)/pre-commit
 
@@ -18,7 +17,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help lab test-all fresh-results check-table table probes bench profiles answers test-vision test-unit test-unit-all test-contract test-in-tree test-live test-without-patches lint docs reference new-release demo serve shell clean
+.PHONY: help lab test test-all fresh-results check-table table probes bench profiles answers test-vision test-unit test-unit-all test-contract test-in-tree test-live test-without-patches lint docs reference new-release demo serve shell clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -40,14 +39,23 @@ test-contract: lab ## Tests against the code of each tested vLLM release
 test-in-tree: lab ## The same with the guard in the tree of each release, and no plugin
 	@$(VLLM_PYTHON) -m lab.checks.contract $(IN_TREE_RELEASES) --in-tree --pytest="$(PYTEST_ARGS)"
 
-test-live: lab ## Tests with real vLLM servers (minutes)
-	@echo "== tests/live"
-	@$(VLLM_PYTHON) -m pytest tests/live $(if $(LIVE),-k "$(LIVE)") $(PYTEST_ARGS)
+test-live: lab ## Tests with real vLLM servers (LIVE_RELEASES="0.27.0 0.32.0" for some releases)
+	@echo "== tests/live on $(or $(LIVE_RELEASES),every release)"
+	@$(VLLM_PYTHON) -m pytest tests/live -n 2 --dist loadgroup --releases "$(LIVE_RELEASES)" $(PYTEST_ARGS)
 
 test-vision: ## Tests with a real model that takes images (a second environment of 6 GB)
 	@python=$$($(PYTHON) -m lab.env.environment vision); \
 	echo "== tests/vision"; \
-	PYTHONPATH=$(CURDIR) $$python -m pytest tests/vision $(if $(VISION),-k "$(VISION)") $(PYTEST_ARGS)
+	PYTHONPATH=$(CURDIR) $$python -m pytest tests/vision $(PYTEST_ARGS)
+
+test: ## The tests that show that the product works (at most 35 minutes on two cores)
+	@begin=$$SECONDS; times=; \
+	for stage in lab test-unit test-contract "test-in-tree IN_TREE_RELEASES=0.33.0" \
+		"test-live LIVE_RELEASES='0.27.0 0.32.0'"; do \
+		at=$$SECONDS; eval "$(MAKE) --no-print-directory $$stage"; \
+		times+="$${stage%% *}: $$((SECONDS - at)) s"$$'\n'; \
+	done; \
+	printf '== make test passed\n%sin all: %s s\n' "$$times" "$$((SECONDS - begin))"
 
 test-all: fresh-results test-unit-all test-contract test-in-tree test-live test-vision check-table ## All tests
 

@@ -19,7 +19,7 @@ from lab.models.build import Model
 from lab.servers import launches
 from lab.servers.pair import Pair, running_pair
 from vllm_reuse_guard.tools.conformance import Profile
-from vllm_reuse_guard.tools.conformance.answers import CHAT, read
+from vllm_reuse_guard.tools.conformance.answers import CHAT_COMPLETION, read
 
 from . import report
 from .report import FOLDER
@@ -114,7 +114,7 @@ def answer(pair: Pair, asked: dict[str, Any], salt: str, *, reuse: bool) -> list
     told = pair.decode.chat(
         **body, max_tokens=TOKENS, return_token_ids=True, kv_transfer_params=params, cache_salt=salt
     )
-    said = read(told.raise_for_status(), CHAT).output
+    said = read(told.raise_for_status(), CHAT_COMPLETION).output
     if reuse and said.prompt != handover.ids:
         raise AssertionError("decode did not use the ids of prefill")
     return said.token_ids

@@ -23,6 +23,8 @@ WHEELS = CACHE / "wheels"
 MODELS = CACHE / "models"
 RELEASES = LAB / "releases"
 LOGS = LAB / "logs"
+VLLM_CACHES = LAB / "vllm-caches"
+"""One for each release: with a shared one, each start of another release inspects its model anew."""
 
 SITE = CHECKOUT / "lab" / "servers" / "site"
 """What Python runs first in the processes of a lab server."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-vLLM's front end in this process, without an engine: what the API server makes, made alike.
+vLLM's front end in this process, without an engine, built as the API server builds it.
 
-Importing this chooses the CPU as the platform, and no plugin is loaded.
+Importing this module selects the CPU platform, and keeps vLLM from loading plugins.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ import os
 from functools import cache
 from typing import Any
 
-# Those who use it put the patches in and take them out themselves.
+# Tests apply and undo the patches themselves.
 os.environ["VLLM_PLUGINS"] = ""
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import vllm.platforms
 from vllm.platforms.cpu import CpuPlatform
 
-# The one release without a CPU build is a CUDA wheel: its front end runs once it is told.
+# A release without a CPU build is a CUDA wheel, whose front end runs on this platform too.
 vllm.platforms.current_platform = CpuPlatform()
+os.environ["VLLM_CACHE_ROOT"] = str(VLLM_CACHES / vllm.__version__.partition("+")[0])
 
 from vllm.config import KVTransferConfig  # noqa: E402
 from vllm.engine.arg_utils import EngineArgs  # noqa: E402
@@ -27,13 +28,13 @@ from vllm.renderers import online_renderer, renderer_from_config  # noqa: E402
 from vllm.v1.engine.input_processor import InputProcessor  # noqa: E402
 
 from ..models.build import Model, build  # noqa: E402
-from ..paths import MODELS  # noqa: E402
+from ..paths import MODELS, VLLM_CACHES  # noqa: E402
 from .server import CONTEXT  # noqa: E402
 
 
 def make_renderer(model: Model, *, connector: bool, context: int = CONTEXT) -> Any:
-    """Return a real OnlineRenderer of this release, made as the API server makes it."""
-    config, renderer = _configured(model, connector, context)
+    """Return a real OnlineRenderer of this release, built as the API server builds it."""
+    config, renderer = _configure(model, connector, context)
     return online_renderer.OnlineRenderer(
         model_config=config.model_config,
         renderer=renderer,
@@ -56,7 +57,7 @@ def _processor(renderer: Any) -> Any:
 
 
 @cache
-def _configured(model: Model, connector: bool, context: int) -> tuple[Any, Any]:
+def _configure(model: Model, connector: bool, context: int) -> tuple[Any, Any]:
     nixl = KVTransferConfig(kv_connector="NixlConnector", kv_role="kv_both")
     arguments = EngineArgs(
         model=str(build(model, MODELS)),

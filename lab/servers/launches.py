@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The servers that the conformance cases speak about, as launches for this machine."""
+"""Start a server of each profile that the conformance cases are about."""
 
 from __future__ import annotations
 
 import json
-from types import MappingProxyType
 
 import httpx
 from transformers import AutoTokenizer
 
 from vllm_reuse_guard.releases import TESTED
-from vllm_reuse_guard.tools.conformance import Profile
+from vllm_reuse_guard.tools.conformance.profiles import ModelKind, Profile
 from vllm_reuse_guard.tools.conformance.runner import Runner
 from vllm_reuse_guard.tools.conformance.values import ModelInfo
 
@@ -18,20 +17,11 @@ from ..models.build import Model, build
 from ..paths import MODELS
 from .server import CONTEXT, MODEL_NAME, NIXL, Launch, Server
 
-_ALWAYS = MappingProxyType({"VLLM_REUSE_GUARD_PROMPT_TOKEN_IDS_POLICY": "always"})
-_OFF = MappingProxyType({"VLLM_REUSE_GUARD_PROMPT_TOKEN_IDS_POLICY": "off"})
-_REJECT = MappingProxyType({"VLLM_REUSE_GUARD_PROMPT_TOKEN_IDS_WITHOUT_CONNECTOR": "reject"})
-_PEERS = MappingProxyType({"VLLM_REUSE_GUARD_KV_TRANSFER_ALLOWED_PEERS": "10.0.0.0/8"})
-_ENVIRONMENTS = {
-    Profile.POLICY_ALWAYS: _ALWAYS,
-    Profile.NARROW_EMBEDDING: _ALWAYS,
-    Profile.POLICY_OFF: _OFF,
-    Profile.REJECT: _REJECT,
-    Profile.PEERS: _PEERS,
+_MODELS = {
+    ModelKind.TEXT: Model.TINY_QWEN2,
+    ModelKind.IMAGES: Model.TINY_QWEN2_VL,
+    ModelKind.NARROW_EMBEDDING: Model.TINY_QWEN2_NARROW,
 }
-
-WITH_CONNECTOR = frozenset({Profile.CONNECTOR, Profile.POLICY_OFF, Profile.PEERS, Profile.MEDIA})
-"""The profiles whose servers have a KV connector."""
 
 _OTHER_CONVERSATION = [
     {"role": "system", "content": "You are a ship's cook."},
@@ -39,54 +29,54 @@ _OTHER_CONVERSATION = [
 ]
 
 
+def model_for(profile: Profile) -> Model:
+    """Return the smallest model that a server of the profile can have."""
+    return _MODELS[profile.model_kind]
+
+
 def launch(profile: Profile, release: str, model: Model, *, guarded: bool = True) -> Launch:
-    """Say how to start the server of a profile; builds the model if it is not there yet."""
+    """Return how to start a server of a profile. Builds the model unless it is built."""
     return Launch(
         name=f"{profile.value}-{model.value}" + ("" if guarded else "-plain"),
         release=release,
         model=build(model, MODELS),
-        arguments=(*arguments(release), *(NIXL if profile in WITH_CONNECTOR else ())),
-        environment=environment(profile),
+        arguments=(*arguments(release), *(NIXL if profile.has_connector else ())),
+        environment=profile.settings,
         guarded=guarded,
     )
 
 
 def render_launch(profile: Profile, release: str, model: Model) -> Launch:
     """
-    Say how to start a render server that treats ids as a server of the profile does.
+    Return how to start a render server that treats IDs as a server of the profile does.
 
-    It has no engine and thus no connector: to use ids it must be told ``always``.
+    A render server has no engine and no KV connector: it reuses IDs only with the policy always.
     """
-    uses_ids = profile in (Profile.CONNECTOR, Profile.POLICY_ALWAYS)
+    reuses_ids = profile is Profile.CONNECTOR
     return Launch(
         name=f"render-{profile.value}-{model.value}",
         release=release,
         model=build(model, MODELS),
         arguments=arguments(release),
-        environment=_ALWAYS if uses_ids else environment(profile),
+        environment=(Profile.POLICY_ALWAYS if reuses_ids else profile).settings,
         subcommand=("launch", "render"),
     )
 
 
-def environment(profile: Profile) -> MappingProxyType[str, str]:
-    """Return the settings of the guard that make a server one of the profile."""
-    return _ENVIRONMENTS.get(profile, MappingProxyType({}))
-
-
 def arguments(release: str) -> tuple[str, ...]:
-    """Return what every lab server of a release is told: its context, and to have all routes."""
-    # Before 0.30 the routes for token ids and for rendering need no asking.
-    always_there = TESTED.index(release) < TESTED.index("0.30.0")
-    return ("--max-model-len", str(CONTEXT), *(() if always_there else ("--enable-scale-out",)))
+    """Return the arguments of every lab server of a release: the context, and all routes."""
+    # Before 0.30 the generate and render routes need no flag.
+    needs_flag = TESTED.index(release) >= TESTED.index("0.30.0")
+    return ("--max-model-len", str(CONTEXT), *(("--enable-scale-out",) if needs_flag else ()))
 
 
 def runner(server: Server, client: httpx.Client) -> Runner:
-    """Return a runner of cases for a lab server. client: its base URL is the server's."""
+    """Return a runner for a lab server. client: its base URL is the server's."""
     return Runner(client, MODEL_NAME, describe(server))
 
 
 def describe(server: Server) -> ModelInfo:
-    """Say what the model of a server is like, from the files it was started with."""
+    """Return what cases need to know about the model of a server, from the model's files."""
     folder = server.launch.model
     config = json.loads((folder / "config.json").read_text())
     rows: int = config.get("text_config", config)["vocab_size"]

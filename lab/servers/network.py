@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Several hosts on this machine: network namespaces with addresses of their own, on one bridge.
+Several hosts on this machine: network namespaces, each with an address, on one bridge.
 
-Needs root and iproute2. Everything is named after this process and is gone at the end.
+Needs root and iproute2. Names are random, and everything is removed at the end.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Host:
     """
     One namespace.
 
-    address: its IPv4 address, which this machine reaches as well. namespace: its name.
-    link: the end of its cable at the bridge, outside of the namespace.
+    address: its IPv4 address, which this machine reaches too. namespace: its name.
+    link: the bridge's end of its cable.
     """
 
     address: str
@@ -30,21 +30,21 @@ class Host:
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """What a command begins with to run on this host."""
+        """The beginning of a command that runs on this host."""
         return ("ip", "netns", "exec", self.namespace)
 
     def slow_down(self, rate: str) -> None:
-        """Let it send at this rate only, such as ``1mbit``, from now on."""
+        """Limit its sending rate, for instance to ``1mbit``."""
         shaped = ("tbf", "rate", rate, "burst", "16kb", "latency", "400ms")
         _run(*self.prefix, "tc", "qdisc", "replace", "dev", _NIC, "root", *shaped)
 
     def speed_up(self) -> None:
-        """Let it send as fast as it can again."""
+        """Remove the limit on its sending rate."""
         _run(*self.prefix, "tc", "qdisc", "del", "dev", _NIC, "root")
 
     @contextmanager
     def unplugged(self) -> Iterator[None]:
-        """Pull its cable; plug it in again at the end."""
+        """Unplug its cable, and plug it in again at the end."""
         _run("ip", "link", "set", self.link, "down")
         try:
             yield
@@ -56,7 +56,7 @@ _NIC = "eth0"
 
 
 def can_be_made() -> bool:
-    """Tell whether this process may make hosts."""
+    """Tell whether this process may create hosts."""
     if os.geteuid() != 0:
         return False
     name = f"rg-try-{os.getpid()}"
@@ -70,7 +70,7 @@ def can_be_made() -> bool:
 
 @contextmanager
 def hosts(count: int) -> Iterator[tuple[Host, ...]]:
-    """Make so many hosts, which reach one another and this machine; take them away at the end."""
+    """Create hosts that reach each other and this machine, and remove them at the end."""
     name = f"rg{secrets.token_hex(3)}"
     net = f"10.{100 + secrets.randbelow(100)}.{secrets.randbelow(256)}"
     with ExitStack() as stack:
@@ -78,14 +78,14 @@ def hosts(count: int) -> Iterator[tuple[Host, ...]]:
         stack.callback(_run, "ip", "link", "del", name)
         _run("ip", "addr", "add", f"{net}.254/24", "dev", name)
         _run("ip", "link", "set", name, "up")
-        made = []
+        created = []
         for number in range(1, count + 1):
             host = Host(f"{net}.{number}", f"{name}-{number}", f"{name}p{number}")
             _run("ip", "netns", "add", host.namespace)
             stack.callback(_run, "ip", "netns", "del", host.namespace)
             _connect(host, name)
-            made.append(host)
-        yield tuple(made)
+            created.append(host)
+        yield tuple(created)
 
 
 def _connect(host: Host, bridge: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A prefill and a decode instance, joined by NIXL, and the part of a router between them."""
+"""A prefill and a decode instance with NIXL, and what a router does between them."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ from .server import (
 )
 
 TO_PREFILL = {"do_remote_decode": True, "do_remote_prefill": False}
-"""The transfer params that make prefill keep the KV blocks of the prompt for decode."""
+"""The transfer params with which prefill keeps the KV blocks of the prompt for decode."""
 EMIT = "--emit-prompt-token-ids"
-"""What prefill is started with to hand over the ids as well."""
+"""The flag with which prefill returns the prompt token IDs too."""
 REUSED = "reuse_guard_reused_prompt_tokens_count"
-"""The metric of decode that counts the prompts whose ids were used."""
+"""The metric of decode that counts the prompts with reused IDs."""
 
 
 @dataclass(frozen=True)
 class Handover:
     """
-    What prefill hands over to decode.
+    The answer of prefill that a router passes to decode.
 
-    transfer_params: where the KV blocks of the prompt are. ids: the prompt's token ids.
+    transfer_params: where the KV blocks of the prompt are. ids: the token IDs of the prompt.
     """
 
     transfer_params: dict[str, Any]
     ids: list[int]
 
     def with_ids(self, ids: Any) -> dict[str, Any]:
-        """Return the transfer params for decode with these ids, or whatever is given."""
+        """Return the transfer params for decode, with any value as ``prompt_token_ids``."""
         return {**self.transfer_params, "prompt_token_ids": ids}
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two running instances of the same model."""
+    """Two running instances with the same model."""
 
     prefill: Server
     decode: Server
 
     def run_prefill(self, **body: Any) -> Handover:
-        """Compute the prompt of a chat on prefill, which keeps its KV blocks for decode."""
+        """Run the prompt of a chat on prefill, which keeps its KV blocks for decode."""
         answer = self.prefill.chat(
             **{**body, "max_tokens": 1, "return_token_ids": True},
             kv_transfer_params=TO_PREFILL,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real routers in front of a prefill and a decode instance, as they are on PyPI."""
+"""Real routers from PyPI in front of a prefill and a decode instance."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SECONDS_TO_STOP = 10
 
 
 class Router(str, Enum):
-    """Routers that hand the transfer params of prefill to decode, for NixlConnector."""
+    """Routers that pass the transfer params of prefill to decode, for NixlConnector."""
 
     VLLM_ROUTER = "vllm-router"
     XPYD = "xpyd-proxy"
@@ -33,7 +33,7 @@ class Router(str, Enum):
 
 @dataclass(frozen=True)
 class Route:
-    """What a router is between: the URLs of two instances, and the folder of their model."""
+    """The URLs of two instances, and the folder of their model."""
 
     prefill: str
     decode: str
@@ -47,8 +47,8 @@ def routing(
     """
     Start a router, wait until it answers for its instances, and stop it at the end.
 
-    host: where it listens. prefix: what its command runs under. Yields its URL; raises ServerError
-    if it does not come up.
+    host: the address to listen on. prefix: the command that runs the router. Yields the URL.
+    Raises ServerError if the router does not answer in time.
     """
     port = free_port()
     url = f"http://{host}:{port}"
@@ -121,4 +121,4 @@ def _wait(url: str, process: subprocess.Popen[bytes], router: Router, log: Path)
         except httpx.TransportError:
             pass
         time.sleep(0.5)
-    raise ServerError(router.value, "routes nothing", log.read_text(errors="replace")[-2000:])
+    raise ServerError(router.value, "does not route requests", log.read_text(errors="replace")[-2000:])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Start and stop real vLLM servers on this machine: no GPU, two cores, several releases."""
+"""Start and stop real vLLM servers of several releases, on a CPU with two cores."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import httpx
 
 from ..env.environment import WITHOUT_CPU_BUILD
-from ..paths import LOGS, RELEASES, SITE
+from ..paths import LOGS, RELEASES, SITE, VLLM_CACHES
 
 MODEL_NAME = "model"
 CONTEXT = 1024
-"""The context of every lab server, in tokens: a prompt that fills it is quick to run."""
+"""The context length of every lab server: small, so that a prompt that fills it is quick to run."""
 
-# The lease is long, so that blocks which are free early were freed for another reason.
+# A long lease: blocks that are free earlier were freed for another reason.
 NIXL = (
     "--kv-transfer-config",
     json.dumps(
@@ -54,10 +53,10 @@ _ENVIRONMENT = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "UCX_TLS": "tcp,self",
 }  # fmt: skip
-# Below those that the system gives to outgoing connections, one of which could have the port
-# by the time that a server asks for it.
+# Below the ports of outgoing connections, one of which could take the port before the server
+# does.
 _PORTS = range(20_000, 32_000)
-# Half a minute alone, minutes beside others.
+# A server starts in half a minute alone, and in minutes beside others.
 _SECONDS_TO_START = 420
 _SECONDS_TO_STOP = 20
 _PR_SET_PDEATHSIG = 1
@@ -70,7 +69,7 @@ def silent(_line: str) -> None:
 
 
 class ServerError(Exception):
-    """A server ended or never answered. ``log`` is the end of what it printed."""
+    """A server ended, or never answered. ``log``: the end of its log."""
 
     def __init__(self, name: str, why: str, log: str) -> None:
         super().__init__(f"{name} {why}")
@@ -82,23 +81,22 @@ class Launch:
     """
     How to start one server.
 
-    release: a vLLM release that the lab has unpacked. model: a model's folder.
-    arguments: what follows ``vllm serve MODEL`` beyond what every lab server gets.
-    guarded: whether the plugin is loaded; without it the server is plain vLLM.
-    port: where it listens; a free port if None.
+    release: a vLLM release that the lab has unpacked. model: the folder of the model.
+    arguments: the arguments of ``vllm serve MODEL`` beyond those of every lab server.
+    guarded: whether vLLM loads the plugin. port: None for a free port.
     subcommand: of ``vllm``; ``launch render`` starts a server without an engine.
-    host: where it listens. prefix: what its command runs under.
-    tree: a vLLM to take for the release, where it is not the one that the lab has unpacked.
+    host: the address to listen on. prefix: the command that runs ``vllm``, such as ``ip netns``.
+    tree: a vLLM tree to run instead of the one that the lab has unpacked for the release.
     served_as: the name of the model for clients.
-    kv_cache: MiB for KV blocks. A token of the tiny models takes 2 KiB, one of SmolLM2 45; to touch
-        a whole GiB at each start takes a virtual machine up to a minute.
+    kv_cache: MiB for KV blocks. A token takes 2 KiB with the tiny models and 45 KiB with SmolLM2.
+        To touch a whole GiB at each start takes a virtual machine up to a minute.
     """
 
     name: str
     release: str
     model: Path
     arguments: tuple[str, ...] = ()
-    environment: MappingProxyType[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    environment: Mapping[str, str] = field(default_factory=dict)
     guarded: bool = True
     port: int | None = None
     subcommand: tuple[str, ...] = ("serve",)
@@ -119,18 +117,21 @@ class Launch:
 
     def variables(self) -> dict[str, str]:
         """Return the environment of the process."""
-        # What this process was told is not for its servers: none would be guarded.
+        # VLLM_PLUGINS of this process would keep its servers from loading the plugin.
         inherited = {name: value for name, value in os.environ.items() if name != "VLLM_PLUGINS"}
         guard = {} if self.guarded else {"VLLM_PLUGINS": ""}
-        side_channel = {"VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port())}
+        own = {
+            "VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port()),
+            "VLLM_CACHE_ROOT": str(VLLM_CACHES / self.release),
+        }
         vllm = self.tree or RELEASES / self.release
         path = {"PYTHONPATH": os.pathsep.join([str(SITE), str(vllm)])}
-        return {**inherited, **_ENVIRONMENT, **side_channel, **guard, **path, **self.environment}
+        return {**inherited, **_ENVIRONMENT, **own, **guard, **path, **self.environment}
 
 
 @dataclass(frozen=True)
 class Server:
-    """A running server: where it answers, and where its log is."""
+    """A running server: its URL, and its log file."""
 
     launch: Launch
     url: str
@@ -138,14 +139,14 @@ class Server:
     process: subprocess.Popen[bytes]
 
     def log_text(self) -> str:
-        """Return all that the server has printed so far."""
+        """Return the log so far."""
         return self.log.read_text(errors="replace")
 
     def engine_was_given(self) -> list[list[str]]:
-        """Return the keys of the transfer params of every request that reached its engine."""
+        """Return the keys of the transfer params of each request that reached the engine."""
         # Two processes can write to one line.
-        found = re.findall(r"engine is given (\[.*?\])", self.log_text())
-        return [json.loads(keys) for keys in found]
+        lists = re.findall(r"engine is given (\[.*?\])", self.log_text())
+        return [json.loads(keys) for keys in lists]
 
     def metric(self, name: str) -> float:
         """Return the sum of all samples of one metric on ``/metrics``, 0.0 without any."""
@@ -154,7 +155,7 @@ class Server:
         return sum(float(value) for key, value in samples if key.partition("{")[0] == name)
 
     def blocks_in_use(self) -> float:
-        """Return the share of KV blocks in use; a small request makes the engine report it."""
+        """Return the share of KV blocks in use, after a small request that updates the metric."""
         tick = [{"role": "user", "content": "tick"}]
         self.chat(messages=tick, max_tokens=1).raise_for_status()
         return self.metric("vllm:kv_cache_usage_perc")
@@ -167,7 +168,7 @@ class Server:
 
 
 def vllm(release: str) -> list[str]:
-    """Return the command of vLLM; which release's it is decides PYTHONPATH."""
+    """Return the command ``vllm``. PYTHONPATH decides which release it runs."""
     cpu_build = release not in WITHOUT_CPU_BUILD
     return [sys.executable, "-m", "vllm.entrypoints.cli.main" if cpu_build else "vllm_without_gpu"]
 
@@ -175,9 +176,9 @@ def vllm(release: str) -> list[str]:
 @contextmanager
 def running(launch: Launch, progress: Progress = silent) -> Iterator[Server]:
     """
-    Start a server, wait until it answers, and stop it and its children at the end.
+    Start a server, wait until it answers, and stop it with its children at the end.
 
-    Raises ServerError with the end of its log if it ends or does not answer in time.
+    Raises ServerError, with the end of the log, if the server ends or does not answer in time.
     """
     with starting(launch) as server:
         wait_until_healthy(server, progress)
@@ -187,9 +188,9 @@ def running(launch: Launch, progress: Progress = silent) -> Iterator[Server]:
 @contextmanager
 def starting(launch: Launch) -> Iterator[Server]:
     """
-    Start a server without waiting for it; stop it and its children at the end.
+    Start a server without waiting for it, and stop it with its children at the end.
 
-    Raises ServerError if its launch names a port that is not free.
+    Raises ServerError if the port of the launch is not free.
     """
     port = free_port() if launch.port is None else _free(launch.port, launch.name)
     LOGS.mkdir(parents=True, exist_ok=True)
@@ -214,7 +215,7 @@ def starting(launch: Launch) -> Iterator[Server]:
 
 
 def wait_until_healthy(server: Server, progress: Progress = silent) -> None:
-    """Wait for ``/health``, saying every few seconds how long it has been."""
+    """Wait for ``/health``, and report progress every few seconds."""
     name, begin = server.launch.name, time.monotonic()
     while (seconds := time.monotonic() - begin) < _SECONDS_TO_START:
         if server.process.poll() is not None:
@@ -239,7 +240,7 @@ def free_port() -> int:
 
 
 def _free(port: int, name: str) -> int:
-    # Asked before the start: later another server on the port would answer in its place.
+    # Before the start: afterwards another server on the port would answer in its place.
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -251,8 +252,8 @@ def _free(port: int, name: str) -> int:
 
 
 def _stop(process: subprocess.Popen[bytes], patience: float) -> None:
-    # First the server alone, as an operator would; then whatever is left of its session. One
-    # that is still starting can take 20 seconds to heed the first signal.
+    # First the server alone, as an operator does it; then the rest of its session. A server that
+    # is still starting can take 20 seconds to react to the first signal.
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):

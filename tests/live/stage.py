@@ -21,7 +21,7 @@ from vllm_reuse_guard.tools.conformance.runner import Runner
 IN_FULL = ("0.27.0", "0.32.0")
 """The releases on which every case is tried live; on the others only those about endpoints."""
 
-ABOUT_RULES = (Group.CHAT, Group.ENGINE)
+ABOUT_RULES = (Group.CHAT_COMPLETIONS, Group.ENGINE)
 """The groups of cases that try many values of a rule, which is the same on every release."""
 
 

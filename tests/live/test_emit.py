@@ -19,7 +19,7 @@ from lab.servers.routers import Route, Router, routing
 from lab.servers.server import MODEL_NAME, Server
 from vllm_reuse_guard.rules.outcome import KV_TRANSFER_PARAMS, PROMPT_TOKEN_IDS
 from vllm_reuse_guard.tools.conformance import Profile
-from vllm_reuse_guard.tools.conformance.answers import CHAT, read
+from vllm_reuse_guard.tools.conformance.answers import CHAT_COMPLETION, read
 
 TEXT = [{"type": "text", "text": "Name a river."}]
 PAIRS = [
@@ -162,7 +162,7 @@ def test_router_hands_them_on(
 def text_of(answer: httpx.Response, *, stream: bool) -> str:
     """Return what an answer says, whole or streamed."""
     assert ("event-stream" in answer.headers["content-type"]) == stream
-    return read(answer, CHAT).output.text
+    return read(answer, CHAT_COMPLETION).output.text
 
 
 @pytest.mark.parametrize("router", Router, ids=lambda router: router.value)

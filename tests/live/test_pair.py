@@ -17,7 +17,7 @@ from lab.servers.server import CONTEXT, MODEL_NAME, Server
 from vllm_reuse_guard import __version__
 from vllm_reuse_guard.rules.outcome import PARAMETER
 from vllm_reuse_guard.tools.conformance import Profile
-from vllm_reuse_guard.tools.conformance.answers import CHAT, Output, read
+from vllm_reuse_guard.tools.conformance.answers import CHAT_COMPLETION, Output, read
 
 TRANSFERS = "vllm:nixl_bytes_transferred_count"
 PULLED = "vllm:external_prefix_cache_hits_total"
@@ -52,7 +52,7 @@ def question(topic: str) -> dict[str, Any]:
 def said(server: Server, *, stream: bool = False, **body: Any) -> Output:
     """Return what a chat came to, with the ids of its prompt and its answer."""
     answer = server.chat(**body, stream=stream, return_token_ids=True)
-    return read(answer.raise_for_status(), CHAT).output
+    return read(answer.raise_for_status(), CHAT_COMPLETION).output
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers of every API are read into the same shape: samples of what vLLM 0.27.0 to 0.33.0 send."""
+"""Responses of every API are read into one type: samples of what vLLM 0.27.0 to 0.33.0 send."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 from vllm_reuse_guard.tools.conformance import attempts, cases
 from vllm_reuse_guard.tools.conformance.answers import (
-    CHAT,
-    COHERE,
-    MESSAGE,
+    ANTHROPIC_MESSAGE,
+    CHAT_COMPLETION,
+    COHERE_CHAT,
     RENDERED,
     RESPONSE,
     TOKENS,
@@ -38,7 +38,7 @@ def stream(*events: Any) -> httpx.Response:
     ("response_format", "body", "expected"),
     [
         (
-            CHAT,
+            CHAT_COMPLETION,
             {
                 "prompt_token_ids": [1, 2],
                 "choices": [{"message": {"content": "Hi"}, "token_ids": [3]}],
@@ -51,12 +51,12 @@ def stream(*events: Any) -> httpx.Response:
             Output(prompt_length=2, text="Hi"),
         ),
         (
-            MESSAGE,
+            ANTHROPIC_MESSAGE,
             {"usage": {"input_tokens": 2}, "content": [{"text": "Hi"}, {"type": "tool_use"}]},
             Output(prompt_length=2, text="Hi"),
         ),
         (
-            COHERE,
+            COHERE_CHAT,
             {
                 "usage": {"tokens": {"input_tokens": 2.0}},
                 "message": {"content": [{"text": "Hi"}]},
@@ -74,7 +74,7 @@ def stream(*events: Any) -> httpx.Response:
 )
 def test_whole_answer(response_format: ResponseFormat, body: Any, expected: Output) -> None:
     """
-    Prompt, or its length, and what was said.
+    Reading a whole response returns the prompt, or its length, and the text.
     """
     assert expected == read(whole(body), response_format).output
 
@@ -83,7 +83,7 @@ def test_whole_answer(response_format: ResponseFormat, body: Any, expected: Outp
     ("response_format", "events", "expected"),
     [
         (
-            CHAT,
+            CHAT_COMPLETION,
             [
                 {"prompt_token_ids": [1], "choices": [{"delta": {"content": ""}}]},
                 {"choices": [{"delta": {"content": "Hi"}, "token_ids": [3]}]},
@@ -101,7 +101,7 @@ def test_whole_answer(response_format: ResponseFormat, body: Any, expected: Outp
             Output(prompt_length=2, text="Hi"),
         ),
         (
-            MESSAGE,
+            ANTHROPIC_MESSAGE,
             [
                 {"type": "message_start", "message": {"usage": {"input_tokens": 0}}},
                 {"type": "content_block_delta", "delta": {"text": "Hi"}},
@@ -110,7 +110,7 @@ def test_whole_answer(response_format: ResponseFormat, body: Any, expected: Outp
             Output(prompt_length=2, text="Hi"),
         ),
         (
-            COHERE,
+            COHERE_CHAT,
             [
                 {"type": "content-delta", "delta": {"message": {"content": {"text": "Hi"}}}},
                 {"type": "message-end", "delta": {"usage": {"tokens": {"input_tokens": 2}}}},
@@ -122,7 +122,7 @@ def test_whole_answer(response_format: ResponseFormat, body: Any, expected: Outp
 )
 def test_stream(response_format: ResponseFormat, events: list[Any], expected: Output) -> None:
     """
-    The events of a stream add up to what the whole answer would say.
+    The events of a stream add up to what the whole response contains.
     """
     answer = read(stream(*events), response_format)
 
@@ -137,9 +137,21 @@ def test_stream(response_format: ResponseFormat, events: list[Any], expected: Ou
 )
 def test_error_in_a_stream_is_not_overlooked(event: Any) -> None:
     """
-    Each API has its own way to fail after the stream has begun.
+    An error after the stream has begun is read from the events of each API.
     """
     assert read(stream(event), RESPONSE).late_error == json.dumps(event)
+
+
+def test_failed_response_reads_the_same_twice() -> None:
+    """
+    The ID and the times of a failed response are not part of the error.
+    """
+    first, second = (
+        {"type": "response.failed", "response": {"id": number, "error": {"message": "no"}}}
+        for number in ("resp_1", "resp_2")
+    )
+
+    assert read(stream(first), RESPONSE) == read(stream(second), RESPONSE)
 
 
 @pytest.mark.parametrize(
@@ -154,9 +166,9 @@ def test_error_in_a_stream_is_not_overlooked(event: Any) -> None:
 )
 def test_error(body: Any, message: str, param: str | None) -> None:
     """
-    The message, and the field if the API names one.
+    Reading an error returns the message, and the field if the API names one.
     """
-    answer = read(whole(body, 400), CHAT)
+    answer = read(whole(body, 400), CHAT_COMPLETION)
 
     assert (400, message, param) == (answer.status, answer.error, answer.param)
 
@@ -164,16 +176,16 @@ def test_error(body: Any, message: str, param: str | None) -> None:
 @pytest.mark.parametrize("harmony", [False, True])
 def test_every_endpoint_has_cases(harmony: bool) -> None:
     """
-    No endpoint is left out, whatever the model.
+    Each endpoint has a case, with a Harmony model and without one.
     """
-    tried = {t.endpoint.path for c in cases().values() for t in attempts(c, harmony=harmony)}
+    paths = {t.endpoint.path for c in cases().values() for t in attempts(c, harmony=harmony)}
 
-    assert {endpoint.path for endpoint in ENDPOINTS} == tried
+    assert {endpoint.path for endpoint in ENDPOINTS} == paths
 
 
 def test_harmony_renders_its_responses() -> None:
     """
-    On a Harmony model a response is not among the conversations whose ids are used.
+    On a Harmony model, a response is not among the conversations whose IDs are reused.
     """
     paths = {e.path for e in Group.CONVERSATIONS.endpoints(harmony=True)}
 

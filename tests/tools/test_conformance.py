@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cases themselves are tested: what they refer to exists, and no row is a hole."""
+"""The cases are consistent: each reference exists, and each row has a case."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from vllm_reuse_guard.rules.outcome import Reason
 from vllm_reuse_guard.tools.conformance import Case, Expected, cases
 from vllm_reuse_guard.tools.conformance.values import ModelInfo, resolve
 
-SUBJECT = ModelInfo(forwarded=[3, 4], embedding_rows=10, last_known=12, max_prompt_len=5)
+MODEL_INFO = ModelInfo(forwarded=[3, 4], embedding_rows=10, last_known=12, max_prompt_len=5)
 EVERY = pytest.mark.parametrize("case", cases().values(), ids=cases())
 
 
 @pytest.mark.parametrize("reason", Reason)
 def test_every_row_has_a_case(reason: Reason) -> None:
     """
-    Each row of the decision is the rule of at least one case.
+    Each row of the specification is the rule of at least one case.
     """
     assert reason in {case.rule for case in cases().values()}
 
@@ -24,7 +24,7 @@ def test_every_row_has_a_case(reason: Reason) -> None:
 @EVERY
 def test_description_is_a_sentence_in_lower_case(case: Case) -> None:
     """
-    Descriptions read as one line of a table.
+    A description is one line of a table.
     """
     assert case.description
     assert not case.description.endswith(".")
@@ -32,7 +32,7 @@ def test_description_is_a_sentence_in_lower_case(case: Case) -> None:
 
 def test_descriptions_are_unique() -> None:
     """
-    No two cases say the same.
+    No two cases have the same description.
     """
     descriptions = [case.description for case in cases().values()]
 
@@ -42,7 +42,7 @@ def test_descriptions_are_unique() -> None:
 @EVERY
 def test_control_is_safe_and_of_the_same_server(case: Case) -> None:
     """
-    A control exists, harms nobody, and is not itself in need of one.
+    A control exists, is safe, is about the same server, and has no control.
     """
     if case.control is not None:
         control = cases()[case.control]
@@ -52,15 +52,15 @@ def test_control_is_safe_and_of_the_same_server(case: Case) -> None:
 @EVERY
 def test_values_resolve(case: Case) -> None:
     """
-    Every reference in a body is known.
+    Each reference in a body is known.
     """
-    assert resolve(case.body, SUBJECT).keys() == case.body.keys()
+    assert resolve(case.body, MODEL_INFO).keys() == case.body.keys()
 
 
 @EVERY
 def test_rejection_names_its_field(case: Case) -> None:
     """
-    A rejection says which field and has words to look for; the others have neither.
+    A rejection has a field and a part of the message; other outcomes have neither.
     """
     rejects = case.expect.outcome is Expected.REJECT
 
@@ -74,12 +74,50 @@ def test_references_and_lists_resolve() -> None:
     """
     value = {"a": [{"$concat": [{"$ref": "forwarded"}, [True]]}], "b": {"$ref": "first_past"}}
 
-    assert {"a": [[3, 4, True]], "b": 13} == resolve(value, SUBJECT)
+    assert {"a": [[3, 4, True]], "b": 13} == resolve(value, MODEL_INFO)
 
 
 def test_unknown_reference_is_an_error() -> None:
     """
-    A typing error in a case does not become a value.
+    A reference to an unknown name raises, so that a typing error does not become a value.
     """
     with pytest.raises(KeyError, match="forwardde"):
-        resolve({"$ref": "forwardde"}, SUBJECT)
+        resolve({"$ref": "forwardde"}, MODEL_INFO)
+
+
+def test_objects_are_merged_in_order() -> None:
+    """
+    A later object overrides the keys of an earlier one, which keep their place.
+    """
+    value = {"$merge": [{"a": 1, "b": 2}, {"a": [{"$ref": "forwarded"}]}, {"c": 3}]}
+
+    assert [("a", [[3, 4]]), ("b", 2), ("c", 3)] == list(resolve(value, MODEL_INFO).items())
+
+
+def test_keys_are_removed() -> None:
+    """
+    An object comes without the keys that follow it, and keeps the others.
+    """
+    whole = resolve({"$ref": "pull"}, MODEL_INFO)
+
+    part = resolve({"$without": [{"$ref": "pull"}, "remote_host", "tp_size"]}, MODEL_INFO)
+
+    assert whole.keys() - {"remote_host", "tp_size"} == part.keys()
+    assert whole == {**part, "remote_host": "127.0.0.1", "tp_size": 1}
+
+
+def test_removing_an_unknown_key_is_an_error() -> None:
+    """
+    A key to remove that the object does not have raises.
+    """
+    with pytest.raises(KeyError, match="remote_hots"):
+        resolve({"$without": [{"$ref": "pull"}, "remote_hots"]}, MODEL_INFO)
+
+
+def test_a_body_does_not_share_the_pull() -> None:
+    """
+    A change to one body does not show in the next.
+    """
+    resolve({"$ref": "pull"}, MODEL_INFO)["remote_block_ids"].append([3])
+
+    assert [[0, 1, 2]] == resolve({"$ref": "pull"}, MODEL_INFO)["remote_block_ids"]

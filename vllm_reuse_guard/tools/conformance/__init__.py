@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The behaviour as data: one list of cases that the tests run and the docs print.
+The behaviour as data: the list of cases that the tests run and the docs print.
 
-A case is what a client sends and what must come of it. The files hold one case a line;
-``Case`` says what its fields mean, ``values`` which values are worked out for a server.
+A case is a request and the outcome that it must have. Each JSON file is a list of cases, one a
+line. ``Case`` describes the fields. ``values`` describes the operators such as ``$ref``,
+``profiles`` the servers and ``endpoints`` the endpoints that a case names.
 """
 
 from __future__ import annotations
@@ -18,45 +19,29 @@ import msgspec
 
 from ...rules.outcome import Reason
 from .endpoints import Endpoint, Group
+from .profiles import Profile
 from .values import ModelInfo, resolve
 
-
-class Profile(str, Enum):
-    """The kind of server that a case speaks about."""
-
-    CONNECTOR = "connector"
-    """A server with a KV connector and the default settings."""
-    NO_CONNECTOR = "no_connector"
-    """A server without a KV connector and the default settings."""
-    POLICY_OFF = "policy_off"
-    """A server with a KV connector that is told never to use forwarded ids."""
-    POLICY_ALWAYS = "policy_always"
-    """A server without a KV connector that is told to use forwarded ids all the same."""
-    REJECT = "reject"
-    """A server without a KV connector that is told to refuse ids."""
-    PEERS = "peers"
-    """A server with a KV connector that may dial hosts of 10.0.0.0/8 only."""
-    MEDIA = "media"
-    """A server with a KV connector and the default settings, whose model takes images."""
-    NARROW_EMBEDDING = "narrow_embedding"
-    """POLICY_ALWAYS with a model whose tokenizer knows ids that have no embedding row."""
+__all__ = ["Attempt", "Case", "Expectation", "Expected", "Profile", "attempts", "cases"]
 
 
 class Expected(str, Enum):
-    """What must come of a request."""
+    """The outcome that a request must have."""
 
     REUSE = "reuse"
-    """HTTP 200; the ids of the prompt are the forwarded ones."""
+    """Status 200, and the forwarded IDs are the prompt."""
     RENDER = "render"
-    """The answer, or the error, is the one that the same request gets without ids."""
+    """The answer, or the error, is the same as for the request without IDs."""
     REJECT = "reject"
-    """HTTP 400 as JSON, before any stream opens."""
+    """Status 400 with a JSON body, before any stream opens."""
 
 
 class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
-    outcome: see Expected.
-    param, says: for a rejection ``error.param`` and a part of ``error.message``.
+    The outcome of a case.
+
+    outcome: see Expected. param: ``error.param`` of a rejection. says: a part of its
+    ``error.message``.
     """
 
     outcome: Expected
@@ -66,11 +51,13 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
-    id: unique, never changes. rule: the row of the decision. description: present tense.
-    body: what it adds to the plain question that each endpoint is asked.
-    server: the kind of server it speaks about. at: the endpoints that the body is sent to.
-    control: the id of a case that must hold first, else this one proves nothing.
-    safe: false if an unguarded server can hang or die of the request.
+    One request and its outcome.
+
+    id: unique, never changes. rule: the word of a row in docs/reference/specification.md.
+    description: a clause in the present tense. body: what the case adds to the plain body of each
+    endpoint. server: the kind of server that the case is about. at: the endpoints that get the
+    body. control: the ID of a case that must hold first; without it this case proves nothing.
+    safe: false if the request can hang or crash a server without the guard.
     """
 
     id: str
@@ -79,14 +66,14 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     body: dict[str, Any]
     expect: Expectation
     server: Profile = Profile.CONNECTOR
-    at: Group = Group.CHAT
+    at: Group = Group.CHAT_COMPLETIONS
     control: str | None = None
     safe: bool = True
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One case at one endpoint, as a stream or not."""
+    """One case at one endpoint, streamed or not."""
 
     case: Case
     endpoint: Endpoint
@@ -94,20 +81,19 @@ class Attempt:
 
     @property
     def id(self) -> str:
-        """What tells this attempt from every other, in a form that a test's name can hold."""
+        """A unique name, which can be part of the name of a test."""
         return f"{self.case.id}@{self.endpoint.path}{'-stream' if self.stream else ''}"
 
     def body(self, model_info: ModelInfo) -> dict[str, Any]:
-        """Return what is sent, but for the model's name; model_info: what the model is like."""
+        """Return the body to send, without the name of the model."""
         stream = {"stream": self.stream} if self.endpoint.streams else {}
-        body: dict[str, Any] = resolve(
-            {**self.endpoint.asks, **stream, **self.case.body}, model_info
-        )
+        template = {**self.endpoint.plain_body, **stream, **self.case.body}
+        body: dict[str, Any] = resolve(template, model_info)
         return body
 
 
 def attempts(case: Case, *, harmony: bool) -> list[Attempt]:
-    """Return every way to try a case on a server whose model is a Harmony one, or is not."""
+    """Return each attempt at a case. harmony: whether the server's model is a Harmony model."""
     return [
         Attempt(case, endpoint, stream)
         for endpoint in case.at.endpoints(harmony=harmony)
@@ -118,15 +104,16 @@ def attempts(case: Case, *, harmony: bool) -> list[Attempt]:
 @cache
 def cases() -> dict[str, Case]:
     """
-    Return every case by its id, in the order of the files.
+    Return each case by its ID, in the order of the files.
 
-    Raises msgspec.ValidationError if a file does not hold cases.
+    Raises msgspec.ValidationError for a file that does not hold cases, ValueError for two cases
+    with the same ID.
     """
-    found: dict[str, Case] = {}
+    by_id: dict[str, Case] = {}
     for file in sorted(files(__package__).iterdir(), key=lambda file: file.name):
         if file.name.endswith(".json"):
             for case in msgspec.json.decode(file.read_bytes(), type=list[Case]):
-                if case.id in found:
-                    raise ValueError(f"two cases have the id {case.id}")
-                found[case.id] = case
-    return found
+                if case.id in by_id:
+                    raise ValueError(f"duplicate case ID: {case.id}")
+                by_id[case.id] = case
+    return by_id

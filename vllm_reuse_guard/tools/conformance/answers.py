@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What endpoints answer, each in its own shape, read into one that can be judged."""
+"""The responses of all endpoints, each in its own format, read into one type to compare."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from textwrap import shorten
 from typing import Any, TypeAlias
 
 import httpx
 
 Json: TypeAlias = dict[str, Any]
+
+_MOST_CHARACTERS = 200
+"""Of an error that a report shows."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +46,10 @@ class Output:
 @dataclass(frozen=True)
 class Answer:
     """
-    What came back, stream or not.
+    What a server answers, streamed or not.
 
-    error, param: of an answer that is not a 200. late_error: inside a stream that began as one.
+    error, param: the message and ``error.param`` if the status is not 200. late_error: the error
+    event of a stream that began with status 200.
     """
 
     status: int
@@ -54,24 +59,41 @@ class Answer:
     param: str | None = None
     late_error: str | None = None
 
+    @property
+    def failed(self) -> bool:
+        """Whether the answer is an error, or a stream that ends with one."""
+        return self.status != httpx.codes.OK or self.late_error is not None
+
+    @property
+    def failure(self) -> str:
+        """The error in a few words, for an answer that failed."""
+        if self.late_error is not None:
+            return f"an error inside a {self.status} stream: {self.late_error}"
+        message = shorten(self.error or "", _MOST_CHARACTERS, placeholder=" ...")
+        return f"status {self.status}{f': {message}' if message else ''}"
+
 
 @dataclass(frozen=True)
 class ResponseFormat:
-    """How an API answers: ``whole`` reads its JSON, ``event`` one event of its streams."""
+    """How to read an API: ``whole`` reads a JSON body, ``event`` one event of a stream."""
 
     whole: Callable[[Json], Output]
     event: Callable[[Json], Output]
 
 
 def read(response: httpx.Response, response_format: ResponseFormat) -> Answer:
-    """Read an answer, good or bad, whole or streamed."""
+    """
+    Read a response, successful or not, whole or streamed.
+
+    A response that is not in this format raises an exception of any type.
+    """
     media_type = response.headers.get("content-type", "").partition(";")[0]
     if media_type == "text/event-stream":
         return _read_stream(response, media_type, response_format)
     try:
         body = response.json()
     except ValueError:
-        return Answer(response.status_code, media_type, error=response.text[:200])
+        return Answer(response.status_code, media_type, error=response.text[:_MOST_CHARACTERS])
     if response.status_code == 200:
         return Answer(response.status_code, media_type, response_format.whole(body))
     error = body.get("error", body)
@@ -85,10 +107,18 @@ def _read_stream(
     output, late_error = Output(), None
     for event in _events(response.text):
         if "error" in event or event.get("type") in ("error", "response.failed"):
-            late_error = json.dumps(event)[:200]
+            late_error = json.dumps(_without_response(event))[:_MOST_CHARACTERS]
         else:
             output = output.then(response_format.event(event))
     return Answer(response.status_code, media_type, output, late_error=late_error)
+
+
+def _without_response(event: Json) -> Json:
+    # A failed response comes whole, with IDs and times that differ from request to request.
+    response = event.get("response")
+    if not isinstance(response, dict):
+        return event
+    return {"type": event.get("type"), "error": response.get("error")}
 
 
 def _events(stream: str) -> Iterator[Json]:
@@ -138,8 +168,8 @@ def _response(body: Json) -> Output:
 def _response_event(event: Json) -> Output:
     if event["type"] == "response.completed":
         return Output(prompt_length=event["response"]["usage"]["input_tokens"])
-    spoken = event["type"].endswith("text.delta")
-    return Output(text=event["delta"]) if spoken else Output()
+    has_text = event["type"].endswith("text.delta")
+    return Output(text=event["delta"]) if has_text else Output()
 
 
 def _message(body: Json) -> Output:
@@ -186,11 +216,11 @@ def _generated(body: Json) -> Output:
     return Output(token_ids=_token_ids(body))
 
 
-CHAT = ResponseFormat(_chat, _chat_event)
+CHAT_COMPLETION = ResponseFormat(_chat, _chat_event)
 COMPLETION = ResponseFormat(_completion, _completion)
 RESPONSE = ResponseFormat(_response, _response_event)
-MESSAGE = ResponseFormat(_message, _message_event)
-COHERE = ResponseFormat(_cohere, _cohere_event)
+ANTHROPIC_MESSAGE = ResponseFormat(_message, _message_event)
+COHERE_CHAT = ResponseFormat(_cohere, _cohere_event)
 TOKENS = ResponseFormat(_tokens, _tokens)
 RENDERED = ResponseFormat(_rendered, _rendered)
 GENERATED = ResponseFormat(_generated, _generated)

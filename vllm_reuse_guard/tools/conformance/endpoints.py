@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every endpoint that takes transfer params: what to ask it, and how it answers (SPEC 3)."""
+"""Every endpoint that takes transfer params: a plain body for it, and the format it answers in."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from enum import Enum
 from typing import Any
 
 from .answers import (
-    CHAT,
-    COHERE,
+    ANTHROPIC_MESSAGE,
+    CHAT_COMPLETION,
+    COHERE_CHAT,
     COMPLETION,
     GENERATED,
-    MESSAGE,
     RENDERED,
     RESPONSE,
     TOKENS,
     ResponseFormat,
 )
 
-_SAY = "Name a colour."
-_MESSAGES = {"messages": [{"role": "user", "content": _SAY}]}
+_QUESTION = "Name a colour."
+_MESSAGES = {"messages": [{"role": "user", "content": _QUESTION}]}
 _SHORT = {"max_tokens": 3, "temperature": 0}
-_IDS = {"return_token_ids": True}
+_RETURN_IDS = {"return_token_ids": True}
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,14 @@ class Endpoint:
     """
     One endpoint of vLLM.
 
-    asks: the body of a plain question; a case adds to it. since: the first release that has it.
-    streams: whether it can answer as a stream. engine: whether it needs one; a render server
-    has none. names_field: whether its errors have a place for the name of the field.
+    plain_body: the body of a plain request, without the model; a case adds to it. since: the
+    first release that has the endpoint. streams: whether it can answer as a stream. engine:
+    whether it needs an engine, which a render server does not have. names_field: whether its
+    errors have ``error.param``.
     """
 
     path: str
-    asks: Mapping[str, Any]
+    plain_body: Mapping[str, Any]
     response_format: ResponseFormat
     since: str = "0.27.0"
     streams: bool = True
@@ -45,27 +46,36 @@ class Endpoint:
     names_field: bool = True
 
 
-_CHAT = Endpoint("/v1/chat/completions", {**_MESSAGES, **_SHORT, **_IDS}, CHAT)
+_CHAT_COMPLETIONS = Endpoint(
+    "/v1/chat/completions", {**_MESSAGES, **_SHORT, **_RETURN_IDS}, CHAT_COMPLETION
+)
 _BATCH = Endpoint(
     "/v1/chat/completions/batch",
-    {**_SHORT, **_IDS, "messages": [_MESSAGES["messages"], _MESSAGES["messages"]]},
-    CHAT,
+    {**_SHORT, **_RETURN_IDS, "messages": [_MESSAGES["messages"], _MESSAGES["messages"]]},
+    CHAT_COMPLETION,
     streams=False,
 )
 _RESPONSES = Endpoint(
     "/v1/responses",
-    {"input": _SAY, "max_output_tokens": 3, "temperature": 0, "store": False},
+    {"input": _QUESTION, "max_output_tokens": 3, "temperature": 0, "store": False},
     RESPONSE,
 )
-_ANTHROPIC = Endpoint("/v1/messages", {**_MESSAGES, **_SHORT}, MESSAGE, names_field=False)
-_COHERE = Endpoint("/cohere/v2/chat", {**_MESSAGES, **_SHORT}, COHERE, names_field=False)
-_COMPLETIONS = Endpoint("/v1/completions", {"prompt": _SAY, **_SHORT, **_IDS}, COMPLETION)
+_ANTHROPIC = Endpoint(
+    "/v1/messages", {**_MESSAGES, **_SHORT}, ANTHROPIC_MESSAGE, names_field=False
+)
+_COHERE = Endpoint("/cohere/v2/chat", {**_MESSAGES, **_SHORT}, COHERE_CHAT, names_field=False)
+_COMPLETIONS = Endpoint(
+    "/v1/completions", {"prompt": _QUESTION, **_SHORT, **_RETURN_IDS}, COMPLETION
+)
+_GENERATE = Endpoint(
+    "/inference/v1/generate", {"token_ids": [5, 6, 7], "sampling_params": _SHORT}, GENERATED
+)
 
 
-def _renders(endpoint: Endpoint, since: str = "0.27.0") -> Endpoint:
+def _render_route(endpoint: Endpoint, since: str = "0.27.0") -> Endpoint:
     return Endpoint(
         path=f"{endpoint.path}/render",
-        asks=endpoint.asks,
+        plain_body=endpoint.plain_body,
         response_format=RENDERED,
         since=since,
         streams=False,
@@ -76,83 +86,84 @@ def _renders(endpoint: Endpoint, since: str = "0.27.0") -> Endpoint:
     )
 
 
-_OF_CHATS = (
-    _CHAT,
-    Endpoint("/invocations", _CHAT.asks, CHAT),
+_OPENAI_MESSAGES = (
+    _CHAT_COMPLETIONS,
+    Endpoint("/invocations", _CHAT_COMPLETIONS.plain_body, CHAT_COMPLETION),
     Endpoint("/tokenize", _MESSAGES, TOKENS, streams=False, engine=False),
-    _renders(_CHAT),
+    _render_route(_CHAT_COMPLETIONS),
 )
-_OF_RESPONSES = (_RESPONSES, _renders(_RESPONSES, since="0.30.0"))
-_OF_MESSAGES = (_ANTHROPIC, _renders(_ANTHROPIC, since="0.29.0"))
-_OF_COHERE = (_COHERE, _renders(_COHERE, since="0.29.0"))
-_OF_PROMPTS = (
-    _COMPLETIONS,
-    _renders(_COMPLETIONS),
-    Endpoint(
-        "/inference/v1/generate", {"token_ids": [5, 6, 7], "sampling_params": _SHORT}, GENERATED
-    ),
-)
-_OF_BATCHES = (_BATCH,)
+_BATCHES = (_BATCH,)
+_RESPONSES_INPUT = (_RESPONSES, _render_route(_RESPONSES, since="0.30.0"))
+_ANTHROPIC_MESSAGES = (_ANTHROPIC, _render_route(_ANTHROPIC, since="0.29.0"))
+_COHERE_MESSAGES = (_COHERE, _render_route(_COHERE, since="0.29.0"))
+_PROMPTS = (_COMPLETIONS, _render_route(_COMPLETIONS), _GENERATE)
 
 ENDPOINTS = (
-    *_OF_CHATS,
-    *_OF_BATCHES,
-    *_OF_RESPONSES,
-    *_OF_MESSAGES,
-    *_OF_COHERE,
-    *_OF_PROMPTS,
+    *_OPENAI_MESSAGES,
+    *_BATCHES,
+    *_RESPONSES_INPUT,
+    *_ANTHROPIC_MESSAGES,
+    *_COHERE_MESSAGES,
+    *_PROMPTS,
 )
-"""All of them."""
+"""Each endpoint."""
 
 
 class Group(str, Enum):
-    """The endpoints that a case speaks about."""
+    """The endpoints that a case is sent to."""
 
-    CHAT = "chat"
-    """Chat completions alone: a rule that is decided behind every endpoint in the same place."""
-    CHATS = "chats"
-    """Those that take ``messages`` as chat completions do."""
+    CHAT_COMPLETIONS = "chat_completions"
+    """/v1/chat/completions alone: for a rule that vLLM applies in one place for every endpoint."""
+    OPENAI_MESSAGES = "openai_messages"
+    """Endpoints that take the ``messages`` of chat completions."""
     RESPONSES = "responses"
-    """Those that take the ``input`` of a response."""
-    MESSAGES = "messages"
-    """Those that take Anthropic's messages."""
+    """Endpoints that take the ``input`` of a response, on a model that is not Harmony."""
+    ANTHROPIC_MESSAGES = "anthropic_messages"
+    """Endpoints that take Anthropic's ``messages``."""
     COHERE = "cohere"
-    """Those that take Cohere's."""
+    """Endpoints that take Cohere's ``messages``."""
     CONVERSATIONS = "conversations"
-    """All of these: whatever a case adds to a body is understood everywhere."""
+    """The OpenAI, response, Anthropic and Cohere groups: for a body that each of them accepts."""
     PROMPTS = "prompts"
-    """Those whose prompt is no conversation."""
+    """Endpoints whose prompt is not a conversation."""
     GENERATE = "generate"
     """/inference/v1/generate alone."""
     BATCH = "batch"
-    """Several conversations at once."""
+    """/v1/chat/completions/batch alone."""
     ENGINE = "engine"
-    """Those that give the engine the transfer params of a request."""
+    """Endpoints that give the transfer params of a request to the engine."""
     XARGS = "xargs"
-    """Those that take engine parameters of a client's own as ``vllm_xargs``."""
+    """Endpoints that take ``vllm_xargs``."""
     HARMONY_RESPONSES = "harmony_responses"
-    """Those that take the ``input`` of a response, on a Harmony model, which renders it always."""
+    """Endpoints that take the ``input`` of a response, on a Harmony model, which renders it."""
 
     def endpoints(self, *, harmony: bool) -> tuple[Endpoint, ...]:
-        """Return the endpoints on a server whose model is a Harmony one, or is not."""
-        responses = () if harmony else _OF_RESPONSES
+        """Return the endpoints of the group. harmony: whether the model is a Harmony model."""
+        responses = () if harmony else _RESPONSES_INPUT
         return {
-            Group.CHAT: (_CHAT,),
-            Group.CHATS: _OF_CHATS,
+            Group.CHAT_COMPLETIONS: (_CHAT_COMPLETIONS,),
+            Group.OPENAI_MESSAGES: _OPENAI_MESSAGES,
             Group.RESPONSES: responses,
-            Group.MESSAGES: _OF_MESSAGES,
-            Group.COHERE: _OF_COHERE,
-            Group.CONVERSATIONS: (*_OF_CHATS, *responses, *_OF_MESSAGES, *_OF_COHERE),
-            Group.PROMPTS: _OF_PROMPTS,
-            Group.GENERATE: (_OF_PROMPTS[-1],),
-            Group.BATCH: _OF_BATCHES,
-            Group.ENGINE: tuple(
-                one for one in ENDPOINTS if one.engine and one.response_format != RENDERED
+            Group.ANTHROPIC_MESSAGES: _ANTHROPIC_MESSAGES,
+            Group.COHERE: _COHERE_MESSAGES,
+            Group.CONVERSATIONS: (
+                *_OPENAI_MESSAGES,
+                *responses,
+                *_ANTHROPIC_MESSAGES,
+                *_COHERE_MESSAGES,
             ),
-            Group.XARGS: (_CHAT, _RESPONSES, _COMPLETIONS),
-            Group.HARMONY_RESPONSES: _OF_RESPONSES if harmony else (),
+            Group.PROMPTS: _PROMPTS,
+            Group.GENERATE: (_GENERATE,),
+            Group.BATCH: _BATCHES,
+            Group.ENGINE: tuple(
+                endpoint
+                for endpoint in ENDPOINTS
+                if endpoint.engine and endpoint.response_format != RENDERED
+            ),
+            Group.XARGS: (_CHAT_COMPLETIONS, _RESPONSES, _COMPLETIONS),
+            Group.HARMONY_RESPONSES: _RESPONSES_INPUT if harmony else (),
         }[self]
 
 
-REFERENCE = _CHAT
-"""Shows the ids of its prompt: what endpoints that do not are compared with."""
+REFERENCE = _CHAT_COMPLETIONS
+"""It shows the token IDs of its prompt. Endpoints that do not are compared with it."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was found out, as a table for people and as files for machines."""
+"""The results as a table for people and as files for machines."""
 
 from __future__ import annotations
 
@@ -19,21 +19,20 @@ from rich.text import Text
 
 from ... import __version__
 from ..conformance import Case
-from .discovery import About, printable
-from .session import Probed, Result, Verdict, should
+from .discovery import ServerInfo, printable
+from .session import ProbeReport, Result, Verdict, should
 
 _STYLES = {Verdict.HOLDS: "green", Verdict.FAILS: "bold red"}
 
-
 _ORDER = (Verdict.FAILS, Verdict.HOLDS, Verdict.NOT_SENT, Verdict.NOT_APPLICABLE)
-"""What is to be seen first, of cases."""
+"""The order of the rows."""
 
-_WORST_FIRST = (Verdict.FAILS, Verdict.NOT_SENT, Verdict.NOT_APPLICABLE, Verdict.HOLDS)
-"""What speaks for a case, of its requests."""
+_DECISIVE_FIRST = (Verdict.FAILS, Verdict.NOT_SENT, Verdict.HOLDS, Verdict.NOT_APPLICABLE)
+"""The verdict on a case is the first of these that one of its attempts has."""
 
 
 class Format(str, Enum):
-    """How the result is written."""
+    """The format of the output."""
 
     TABLE = "table"
     JSON = "json"
@@ -45,9 +44,9 @@ class Format(str, Enum):
 @dataclass(frozen=True)
 class Cell:
     """
-    What came of a case at one server, all of its endpoints together.
+    The results of a case at one server, all endpoints together.
 
-    count: how many of its requests came to that, None if there was none.
+    count: how many of the attempts have the verdict; None if the server got none of them.
     """
 
     verdict: Verdict
@@ -56,7 +55,7 @@ class Cell:
 
     @property
     def counted(self) -> str:
-        """The verdict, and of how many requests it is that of how many."""
+        """The verdict, with the count."""
         return self.verdict.value + (f" ({self.count})" if self.count else "")
 
     @property
@@ -64,6 +63,11 @@ class Cell:
         """The verdict and, unless the case holds, what happened."""
         holds = self.verdict is Verdict.HOLDS
         return self.counted if holds else f"{self.counted}: {self.happened}"
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the tables have a row for the case: not if it is about another server."""
+        return self.verdict is not Verdict.NOT_APPLICABLE or self.count is not None
 
 
 @dataclass(frozen=True)
@@ -75,94 +79,98 @@ class Row:
 
     @property
     def worst(self) -> Verdict:
-        """What is to be seen first."""
+        """The verdict that decides the position of the row."""
         return min((cell.verdict for cell in self.cells), key=_ORDER.index)
 
 
-def rows(probed: Sequence[Probed]) -> tuple[Row, ...]:
-    """Return a row for each case that says something about one of the servers, the worst first."""
+def rows(reports: Sequence[ProbeReport]) -> tuple[Row, ...]:
+    """Return a row for each case that applies to one of the servers, failing cases first."""
     by_case: dict[str, list[list[Result]]] = {}
-    for position, one in enumerate(probed):
-        for result in one.results:
-            empty: list[list[Result]] = [[] for _ in probed]
+    for position, report in enumerate(reports):
+        for result in report.results:
+            empty: list[list[Result]] = [[] for _ in reports]
             by_case.setdefault(result.case.id, empty)[position].append(result)
-    found = (Row(results[0][0].case, tuple(map(_cell, results))) for results in by_case.values())
-    told = [row for row in found if row.worst is not Verdict.NOT_APPLICABLE]
-    return tuple(sorted(told, key=lambda row: _ORDER.index(row.worst)))
+    every = (Row(results[0][0].case, tuple(map(_cell, results))) for results in by_case.values())
+    shown = [row for row in every if any(cell.is_shown for cell in row.cells)]
+    return tuple(sorted(shown, key=lambda row: _ORDER.index(row.worst)))
 
 
-def summary(one: Probed) -> str:
-    """Say of a server how many cases hold, and how many do not, in one line."""
-    count = Counter(cell.verdict for row in rows([one]) for cell in row.cells)
-    counted = ", ".join(
+def summary(report: ProbeReport) -> str:
+    """Return the number of cases with each verdict at one server, in one line."""
+    count = Counter(cell.verdict for row in rows([report]) for cell in row.cells)
+    counts = ", ".join(
         f"{count[verdict]} {words}"
         for verdict, words in (
             (Verdict.HOLDS, "hold"),
             (Verdict.FAILS, "fail"),
+            (Verdict.NOT_APPLICABLE, "not applicable"),
             (Verdict.NOT_SENT, "not sent"),
         )
-        if count[verdict] or verdict is not Verdict.NOT_SENT
+        if count[verdict] or verdict in (Verdict.HOLDS, Verdict.FAILS)
     )
-    return f"{counted} ({one.tried} requests with a case in them)"
+    return f"{counts} ({report.sent} requests)"
 
 
-def describe(about: About) -> str:
-    """Say in one line what a server was found to be."""
-    model_info = about.model_info
+def describe(server: ServerInfo) -> str:
+    """Return what the probe found out about a server, in one line."""
+    model_info = server.model_info
     facts = [
-        f"vLLM {about.version or 'of an unknown version'}",
-        f"vllm-reuse-guard {about.guard['version']}" if about.guard else "no guard",
-        f"KV connector: {about.connector or 'none seen'}",
-        f"model {printable(about.model)}",
+        f"vLLM {server.version or '(unknown version)'}",
+        f"vllm-reuse-guard {server.guard['version']}" if server.guard else "no guard",
+        f"KV connector: {server.connector or 'none visible'}",
+        f"model {printable(server.model)}",
         f"context {model_info.max_prompt_len + 1}",
-        f"vocabulary {model_info.last_known + 1 if model_info.last_known else 'not known'}",
-        *(["takes images"] if about.takes_images else []),
-        *(["Harmony"] if about.harmony else []),
+        f"vocabulary {model_info.last_known + 1 if model_info.last_known else 'unknown'}",
+        *(["takes images"] if server.takes_images else []),
+        *(["Harmony"] if server.harmony else []),
     ]
     return ", ".join(facts)
 
 
-def write(probed: Sequence[Probed], wanted: Format) -> str:
-    """Return the result in one of the formats for files."""
-    writers: Mapping[Format, Callable[[Sequence[Probed]], str]] = {
+def write(reports: Sequence[ProbeReport], wanted: Format) -> str:
+    """Return the results in one of the formats for files."""
+    writers: Mapping[Format, Callable[[Sequence[ProbeReport]], str]] = {
         Format.JSON: _json,
         Format.JUNIT: _junit,
         Format.MARKDOWN: _markdown,
         Format.HTML: _html,
     }
-    return writers[wanted](probed)
+    return writers[wanted](reports)
 
 
-def table(probed: Sequence[Probed]) -> Table:
-    """Return the result as a table for a terminal."""
-    made = Table(title_justify="left", expand=False, pad_edge=False)
-    for heading in _headings(probed):
-        made.add_column(Text(heading), overflow="fold")
-    for row in rows(probed):
-        made.add_row(*(Text(text, style) for text, style in _line(row)))
-    return made
+def table(reports: Sequence[ProbeReport]) -> Table:
+    """Return the results as a table for a terminal."""
+    lines = Table(title_justify="left", expand=False, pad_edge=False)
+    for heading in _headings(reports):
+        lines.add_column(Text(heading), overflow="fold")
+    for row in rows(reports):
+        lines.add_row(*(Text(text, style) for text, style in _line(row)))
+    return lines
 
 
 def _cell(results: Sequence[Result]) -> Cell:
-    # The worst that came of one of the requests is what came of the case.
-    first = min(results, key=lambda result: _WORST_FIRST.index(result.verdict))
+    verdict = min((result.verdict for result in results), key=_DECISIVE_FIRST.index)
+    same = [result for result in results if result.verdict is verdict]
+    # Of attempts that hold, the others repeat what the second column says.
+    telling = results if verdict is Verdict.HOLDS else same
+    first = min(telling, key=lambda result: result.happened == should(result.case))
     happened = printable(first.happened)
-    if first.verdict in (Verdict.NOT_SENT, Verdict.NOT_APPLICABLE):
-        return Cell(first.verdict, happened)
-    count = sum(result.verdict is first.verdict for result in results)
-    where = f", at {first.where}" if first.verdict is Verdict.FAILS else ""
-    return Cell(first.verdict, f"{happened}{where}", f"{count} of {len(results)}")
+    if not first.sent:
+        return Cell(verdict, happened)
+    some = verdict is Verdict.FAILS or len({result.happened for result in results}) > 1
+    where = f", at {first.where}" if some and happened != should(first.case) else ""
+    return Cell(verdict, f"{happened}{where}", f"{len(same)} of {len(results)}")
 
 
-def _headings(probed: Sequence[Probed]) -> list[str]:
-    if len(probed) == 1:
-        return ["case", "what should happen", "what happened", "verdict"]
-    return ["case", "what should happen", *(_name(one.about) for one in probed)]
+def _headings(reports: Sequence[ProbeReport]) -> list[str]:
+    if len(reports) == 1:
+        return ["case", "expected", "actual", "verdict"]
+    return ["case", "expected", *(_name(report.server) for report in reports)]
 
 
-def _name(about: About) -> str:
-    guard = "guarded" if about.guard else "no guard"
-    return f"{about.url} ({about.version or 'unknown version'}, {guard})"
+def _name(server: ServerInfo) -> str:
+    guard = "guarded" if server.guard else "no guard"
+    return f"{server.url} ({server.version or 'unknown version'}, {guard})"
 
 
 def _line(row: Row) -> list[tuple[str, str]]:
@@ -175,23 +183,23 @@ def _line(row: Row) -> list[tuple[str, str]]:
     return [*begin, (cell.happened, ""), (cell.counted, style)]
 
 
-def _json(probed: Sequence[Probed]) -> str:
+def _json(reports: Sequence[ProbeReport]) -> str:
     document = {
         "guard": __version__,
         "servers": [
             {
-                "url": one.about.url,
-                "vllm": one.about.version,
-                "model": one.about.model,
-                "guard": one.about.guard,
-                "kv_connector": one.about.connector,
-                "takes_images": one.about.takes_images,
-                "harmony": one.about.harmony,
-                "endpoints": sorted(one.about.paths),
-                "holds": one.holds,
-                "results": [_result(result) for result in one.results],
+                "url": report.server.url,
+                "vllm": report.server.version,
+                "model": report.server.model,
+                "guard": report.server.guard,
+                "kv_connector": report.server.connector,
+                "takes_images": report.server.takes_images,
+                "harmony": report.server.harmony,
+                "endpoints": sorted(report.server.paths),
+                "holds": report.holds,
+                "results": [_result(result) for result in report.results],
             }
-            for one in probed
+            for report in reports
         ],
     }
     return json.dumps(document, indent=2) + "\n"
@@ -210,27 +218,29 @@ def _result(result: Result) -> dict[str, Any]:
     }
 
 
-def _junit(probed: Sequence[Probed]) -> str:
+def _junit(reports: Sequence[ProbeReport]) -> str:
     suites = ElementTree.Element("testsuites", name="vllm-reuse-guard probe")
-    for one in probed:
-        count = Counter(result.verdict for result in one.results)
+    for report in reports:
+        count = Counter(result.verdict for result in report.results)
         suite = ElementTree.SubElement(
             suites,
             "testsuite",
-            name=one.about.url,
-            tests=str(len(one.results)),
+            name=report.server.url,
+            tests=str(len(report.results)),
             failures=str(count[Verdict.FAILS]),
             errors="0",
             skipped=str(count[Verdict.NOT_APPLICABLE] + count[Verdict.NOT_SENT]),
         )
-        for result in one.results:
+        for result in report.results:
             where = f" at {result.where}" if result.endpoint else ""
             case = ElementTree.SubElement(
                 suite, "testcase", classname=result.case.id, name=f"{result.case.id}{where}"
             )
             if result.verdict is Verdict.FAILS:
-                fault = ElementTree.SubElement(case, "failure", message=printable(result.happened))
-                fault.text = f"should happen: {should(result.case)}"
+                failure = ElementTree.SubElement(
+                    case, "failure", message=printable(result.happened)
+                )
+                failure.text = f"expected: {should(result.case)}"
             elif result.verdict is not Verdict.HOLDS:
                 message = f"{result.verdict.value}: {printable(result.happened)}"
                 ElementTree.SubElement(case, "skipped", message=message)
@@ -238,15 +248,15 @@ def _junit(probed: Sequence[Probed]) -> str:
     return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _markdown(probed: Sequence[Probed]) -> str:
-    # A URL has its odd characters encoded.
+def _markdown(reports: Sequence[ProbeReport]) -> str:
+    # Special characters in a URL are percent-encoded.
     lines = [
-        f"- `{one.about.url}`: {_escape_markdown(describe(one.about))}. {summary(one)}"
-        for one in probed
+        f"- `{report.server.url}`: {_escape_markdown(describe(report.server))}. {summary(report)}"
+        for report in reports
     ]
-    headings = [_escape_markdown(heading) for heading in _headings(probed)]
+    headings = [_escape_markdown(heading) for heading in _headings(reports)]
     lines += ["", _markdown_line(headings), _markdown_line(["---"] * len(headings))]
-    for row in rows(probed):
+    for row in rows(reports):
         first, *rest = (text for text, _ in _line(row))
         lines.append(_markdown_line([f"`{first}`", *map(_escape_markdown, rest)]))
     return "\n".join([*lines, ""])
@@ -257,27 +267,27 @@ def _markdown_line(cells: Sequence[str]) -> str:
 
 
 def _escape_markdown(text: str) -> str:
-    # As HTML, so that what a server said is neither markup nor the end of a cell.
+    # As HTML, so that a server's text is neither markup nor the end of a cell.
     escaped = html.escape(text, quote=False)
     return "".join(f"\\{c}" if c in "|*_`[]" else c for c in escaped)
 
 
-def _html(probed: Sequence[Probed]) -> str:
+def _html(reports: Sequence[ProbeReport]) -> str:
     page = Template((files(__package__) / "report.html").read_text(encoding="utf-8"))
-    headings = _headings(probed)
+    headings = _headings(reports)
     return page.substitute(
         version=__version__,
-        servers="\n".join(_html_server(one) for one in probed),
+        servers="\n".join(_html_server(report) for report in reports),
         headings="".join(f"<th>{html.escape(heading)}</th>" for heading in headings),
-        rows="\n".join(_html_row(row, headings) for row in rows(probed)),
+        rows="\n".join(_html_row(row, headings) for row in rows(reports)),
     )
 
 
-def _html_server(one: Probed) -> str:
-    kind = "holds" if one.holds else "fails"
-    lines = (one.about.url, describe(one.about), summary(one))
-    url, about, counted = map(html.escape, lines)
-    return f'<li class="{kind}"><strong>{url}</strong> {about}. <em>{counted}</em></li>'
+def _html_server(report: ProbeReport) -> str:
+    kind = "holds" if report.holds else "fails"
+    lines = (report.server.url, describe(report.server), summary(report))
+    url, facts, counts = map(html.escape, lines)
+    return f'<li class="{kind}"><strong>{url}</strong> {facts}. <em>{counts}</em></li>'
 
 
 def _html_row(row: Row, headings: Sequence[str]) -> str:

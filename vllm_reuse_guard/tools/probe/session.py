@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Send the cases to one server and judge what it answers."""
+"""Send the cases to one server and judge its answers."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ import httpx
 
 from ...rules.outcome import OF_PARAMS, Reason
 from ..conformance import Attempt, Case, Expected, attempts
-from ..conformance.runner import Runner
-from ..conformance.values import references, referred
-from .discovery import NIXL, About
+from ..conformance.profiles import ALLOWED_PEER, UNLISTED_NAME
+from ..conformance.runner import AttemptResult, Runner
+from ..conformance.values import reference_names, references
+from .discovery import NIXL, ServerInfo
 
 UNSAFE_WARNING = (
-    "--unsafe sends requests that hang or kill a vLLM without the guard (its /health can go on "
-    "saying 200), or leave KV blocks of its prefill instance taken until their lease ends. Send "
-    "them to servers that nobody else is using."
+    "--unsafe sends requests that can hang or crash a vLLM without the guard (while its /health "
+    "returns 200), or keep KV blocks of its prefill instance allocated until their lease ends. "
+    "Use it on servers that serve nobody else."
 )
 
 _ABOUT_NIXL = frozenset(OF_PARAMS) - {Reason.FORBIDDEN_PEER}
 
 
 class Verdict(str, Enum):
-    """What was found about a case at one server."""
+    """The result of a case at one server."""
 
     HOLDS = "holds"
     FAILS = "fails"
@@ -36,9 +37,10 @@ class Verdict(str, Enum):
 @dataclass(frozen=True)
 class Result:
     """
-    What came of one attempt, or of a case that was not tried.
+    The result of one attempt, or of a case that was not sent at all.
 
-    endpoint: its path, None for a case as a whole. happened: in a few words.
+    happened: the answer, or the reason for the verdict, in a few words. endpoint: its path, None
+    for a case that was not sent at all.
     """
 
     case: Case
@@ -49,31 +51,36 @@ class Result:
 
     @property
     def where(self) -> str:
-        """The endpoint, and whether it was asked for a stream."""
-        return f"{self.endpoint}{' as a stream' if self.stream else ''}"
+        """The endpoint, and whether the answer was streamed."""
+        return f"{self.endpoint}{' with stream' if self.stream else ''}"
+
+    @property
+    def sent(self) -> bool:
+        """Whether the server got the request."""
+        return self.endpoint is not None and self.verdict is not Verdict.NOT_SENT
 
 
 @dataclass(frozen=True)
-class Probed:
-    """All that was found out about one server."""
+class ProbeReport:
+    """All results of one server."""
 
-    about: About
+    server: ServerInfo
     results: tuple[Result, ...]
 
     @property
     def holds(self) -> bool:
-        """Whether every case that was tried holds."""
+        """Whether no case fails."""
         return not any(result.verdict is Verdict.FAILS for result in self.results)
 
     @property
-    def tried(self) -> int:
-        """How many attempts there were."""
-        return sum(result.verdict in (Verdict.HOLDS, Verdict.FAILS) for result in self.results)
+    def sent(self) -> int:
+        """The number of attempts that the server got."""
+        return sum(result.sent for result in self.results)
 
 
 @dataclass(frozen=True)
-class Planned:
-    """A case, and how it is tried; not at all if ``instead`` says what is found without that."""
+class PlannedCase:
+    """A case and its attempts; ``instead`` is its result if there are none."""
 
     case: Case
     attempts: tuple[Attempt, ...] = ()
@@ -81,81 +88,100 @@ class Planned:
 
 
 def should(case: Case) -> str:
-    """Say in a few words what must come of a case."""
+    """Return the outcome that a case must have, in a few words."""
     expect = case.expect
     match expect.outcome:
         case Expected.REUSE:
-            return "the ids are the prompt"
+            return "the IDs are the prompt"
         case Expected.RENDER:
-            return "the answer without ids"
+            return "the answer without IDs"
         case Expected.REJECT:
             return f"400, {expect.param}" if expect.param else "400"
 
 
-def plan(about: About, cases: Iterable[Case], *, unsafe: bool) -> tuple[Planned, ...]:
+def plan(server: ServerInfo, cases: Iterable[Case], *, unsafe: bool) -> tuple[PlannedCase, ...]:
     """
-    Say of each case how it is tried on a server, or why it is not.
+    Return the attempts at each case on a server, or the reason why there are none.
 
-    unsafe: whether cases may be sent that can harm a server without the guard; they come last.
+    unsafe: whether to send cases that can harm a server without the guard; they come last.
     """
     ordered = sorted(cases, key=lambda case: not case.safe)
-    return tuple(_plan(about, case, unsafe) for case in ordered)
+    return tuple(_plan(server, case, unsafe) for case in ordered)
 
 
 def run(
-    client: httpx.Client, about: About, planned: Iterable[Planned], progress: Callable[[], object]
-) -> Probed:
+    client: httpx.Client,
+    server: ServerInfo,
+    planned: Iterable[PlannedCase],
+    progress: Callable[[], object],
+) -> ProbeReport:
     """
-    Try what was planned, one after the other; never raises for what a server does.
+    Send each attempt, one after the other. Nothing that a server does raises.
 
     client: its base URL is the server's. progress: called after each case.
     """
-    runner = Runner(client, about.model, about.model_info)
+    runner = Runner(client, server.model, server.model_info)
     results: list[Result] = []
-    gone: str | None = None
+    last_served: str | None = None
     for one in planned:
         if one.instead is not None:
             results.append(one.instead)
         for attempt in one.attempts:
-            if gone is not None:
-                says = f"the server serves nothing since {gone}"
-                results.append(_result(attempt, Verdict.NOT_SENT, says))
+            if last_served is not None:
+                why = f"the server stopped serving after {last_served}"
+                results.append(_result(attempt, Verdict.NOT_SENT, why))
                 continue
-            verdict = runner.run(attempt)
-            happened = should(one.case) if verdict.objection is None else verdict.objection
-            kind = Verdict.HOLDS if verdict.holds else Verdict.FAILS
-            results.append(_result(attempt, kind, happened))
-            gone = None if verdict.alive else attempt.id
+            attempt_result = runner.run(attempt)
+            results.append(_judged(attempt_result))
+            last_served = None if attempt_result.alive else attempt.id
         progress()
-    return Probed(about, tuple(results))
+    return ProbeReport(server, tuple(results))
+
+
+def _judged(result: AttemptResult) -> Result:
+    attempt = result.attempt
+    if result.objection is not None:
+        return _result(attempt, Verdict.FAILS, result.objection)
+    if result.not_applicable is not None:
+        return _result(attempt, Verdict.NOT_APPLICABLE, result.not_applicable)
+    return _result(attempt, Verdict.HOLDS, result.remark or should(attempt.case))
 
 
 def _result(attempt: Attempt, verdict: Verdict, happened: str) -> Result:
     return Result(attempt.case, verdict, happened, attempt.endpoint.path, attempt.stream)
 
 
-def _plan(about: About, case: Case, unsafe: bool) -> Planned:
+def _plan(server: ServerInfo, case: Case, unsafe: bool) -> PlannedCase:
     possible = tuple(
         attempt
-        for attempt in attempts(case, harmony=about.harmony)
-        if attempt.endpoint.path in about.paths
+        for attempt in attempts(case, harmony=server.harmony)
+        if attempt.endpoint.path in server.paths
     )
-    if (why := _why_not_applicable(about, case, possible)) is not None:
-        return Planned(case, instead=Result(case, Verdict.NOT_APPLICABLE, why))
+    if (why := _why_not_applicable(server, case, possible)) is not None:
+        return PlannedCase(case, instead=Result(case, Verdict.NOT_APPLICABLE, why))
     if not (case.safe or unsafe):
-        says = "needs --unsafe"
-        return Planned(case, instead=Result(case, Verdict.NOT_SENT, says))
-    return Planned(case, attempts=possible)
+        return PlannedCase(case, instead=Result(case, Verdict.NOT_SENT, "requires --unsafe"))
+    return PlannedCase(case, attempts=possible)
 
 
-def _why_not_applicable(about: About, case: Case, possible: tuple[Attempt, ...]) -> str | None:
-    if case.server not in about.profiles:
-        return f"is about another kind of server: {case.server.value}"
+def _why_not_applicable(
+    server: ServerInfo, case: Case, possible: tuple[Attempt, ...]
+) -> str | None:
+    if case.server not in server.profiles:
+        return f"for another kind of server: {case.server.value}"
     if not possible:
         return "the server has none of its endpoints"
-    known = references(about.model_info)
-    if unknown := sorted(name for name in referred(case.body) if known[name] is None):
-        return f"{', '.join(unknown)} cannot be found out"
-    if case.rule in _ABOUT_NIXL and about.connector != NIXL:
-        return f"is about {NIXL}"
+    if case.rule in _ABOUT_NIXL and server.connector != NIXL:
+        return f"requires {NIXL}"
+    return _why_no_value(server, case)
+
+
+def _why_no_value(server: ServerInfo, case: Case) -> str | None:
+    values, names = references(server.model_info), reference_names(case.body)
+    if unknown := sorted(name for name in names if values[name] is None):
+        return f"cannot determine {', '.join(unknown)}"
+    if "allowed_peer" in names and ALLOWED_PEER not in server.allowed_peers:
+        return f"{ALLOWED_PEER} is not in the allowed peers of the server"
+    if "unlisted_name" in names and UNLISTED_NAME in server.allowed_peers:
+        return f"{UNLISTED_NAME} is in the allowed peers of the server"
     return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers that end: within a time and a size, whatever a server sends."""
+"""A transport with limits on the time and the size of a whole response."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Iterator
 import httpx
 
 _MOST_BYTES = 64 * 1024 * 1024
-"""Far more than an answer to a case, far less than what fills the memory."""
+"""Far more than any response to a case, and far less than would fill the memory."""
 
 
 class BoundedTransport(httpx.HTTPTransport):
     """
-    Gives an answer up that takes longer than a time-out as a whole, or is very large.
+    Gives up on a response that takes too long as a whole, or is too large.
 
-    seconds: for one answer. httpx's own time-outs are for each piece of it.
+    seconds: for one response. httpx's own time-outs apply to each piece of it.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -24,7 +24,7 @@ class BoundedTransport(httpx.HTTPTransport):
         self._seconds = seconds
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send one request; raises httpx.ReadTimeout or ReadError while the answer is read."""
+        """Send one request. Reading the response raises httpx.ReadTimeout or httpx.ReadError."""
         deadline = time.monotonic() + self._seconds
         response = super().handle_request(request)
         response.stream = _Bounded(response.stream, deadline)
@@ -42,11 +42,11 @@ class _Bounded(httpx.SyncByteStream):
         for piece in self._stream:
             size += len(piece)
             if time.monotonic() > self._deadline:
-                raise httpx.ReadTimeout("the answer does not end")
+                raise httpx.ReadTimeout("the response does not end")
             if size > _MOST_BYTES:
-                raise httpx.ReadError(f"the answer has more than {_MOST_BYTES} bytes")
+                raise httpx.ReadError(f"the response has more than {_MOST_BYTES} bytes")
             yield piece
 
     def close(self) -> None:
-        """Let go of the connection, whether all was read or not."""
+        """Close the connection, even if the response was not read whole."""
         self._stream.close()
