@@ -41,7 +41,7 @@ test-in-tree: lab ## The same with the guard in the tree of each release, and no
 
 test-live: lab ## Tests with real vLLM servers (LIVE_RELEASES="0.27.0 0.32.0" for some releases)
 	@echo "== tests/live on $(or $(LIVE_RELEASES),every release)"
-	@$(VLLM_PYTHON) -m pytest tests/live -n 2 --dist loadgroup --releases "$(LIVE_RELEASES)" $(PYTEST_ARGS)
+	@$(VLLM_PYTHON) -m lab.checks.live --releases "$(LIVE_RELEASES)" $(PYTEST_ARGS)
 
 test-vision: ## Tests with a real model that takes images (a second environment of 6 GB)
 	@python=$$($(PYTHON) -m lab.env.environment vision); \

@@ -24,7 +24,7 @@ MODELS = CACHE / "models"
 RELEASES = LAB / "releases"
 LOGS = LAB / "logs"
 VLLM_CACHES = LAB / "vllm-caches"
-"""One for each release: with a shared one, each start of another release inspects its model anew."""
+"""A cache of vLLM for each release: in a shared one each release overwrites what it inspected."""
 
 SITE = CHECKOUT / "lab" / "servers" / "site"
 """What Python runs first in the processes of a lab server."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command, also as ``python -m vllm_reuse_guard`` where its script is not on the path."""
+"""The command, also as ``python -m vllm_reuse_guard`` if its script is not on the path."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .errors import PackageError
 
 
 def main() -> None:
-    """Run the command; ends with 2 and one line if a package that it needs is missing."""
+    """Run the command. Exit status 2, with one line, if a package is missing."""
     try:
         from .tools.cli import main as run
     except ImportError as error:

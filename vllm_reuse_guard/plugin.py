@@ -2,8 +2,8 @@
 """
 The entry point that vLLM loads in every process, before it builds a route or an engine.
 
-Nothing but the standard library is imported at the top. vLLM logs and skips a plugin whose
-import fails and serves on without it; what the loaded function raises does stop the process.
+This module imports only the standard library at its top. vLLM logs and skips a plugin whose
+import fails, and serves unguarded. An exception from the loaded function stops the process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .installer import Patch
 
 GROUP, NAME = "vllm.general_plugins", "reuse_guard"
-"""The entry point by which vLLM finds this module; VLLM_PLUGINS can leave it out by its name."""
+"""The entry point by which vLLM finds this module; VLLM_PLUGINS selects plugins by name."""
 
 _IN_TREE = "vllm.reuse_guard"
 
@@ -33,11 +33,11 @@ _registered = False
 
 def register() -> None:
     """
-    Guard this process, once, however often vLLM calls it.
+    Guard this process on the first call; later calls return at once.
 
-    Stands aside where vLLM holds the in-tree form, which guards every process by itself.
-    Raises SystemExit with one line if the guard cannot do its work: a setting is bad, a package
-    is missing, vLLM is not there, unknown, or lacks a patch point. Nothing is patched then.
+    Does nothing if this vLLM contains the in-tree form, which guards every process itself.
+    Raises SystemExit with one line, and patches nothing, for an invalid setting, a missing
+    package, a missing or untested vLLM, or a missing patch point.
     """
     global _registered
     if _registered:
@@ -54,23 +54,23 @@ def register() -> None:
 def _stand_aside() -> None:
     from .errors import IncompleteTreeError
 
-    # Its own rules say whether it is complete; it may be another version.
+    # The copy decides whether it is complete; it can be another version of the guard.
     try:
         import_module(f"{_IN_TREE}.in_tree").require_complete()
     except (ImportError, AttributeError) as error:
         raise IncompleteTreeError(str(error)) from error
     except Exception as error:
-        # The errors of the copy are not those of this package.
+        # The copy has error classes of its own.
         raise SystemExit(str(error)) from error
-    logger.debug("vllm-reuse-guard stands aside: this vLLM has it in its tree")
+    logger.debug("vllm-reuse-guard plugin inactive: this vLLM contains the in-tree form")
 
 
 def guard_module(name: str, require_complete: Callable[[], object]) -> None:
     """
-    Patch one upstream module that is imported to its end, as the in-tree form asks it to.
+    Patch one imported upstream module, for the in-tree form.
 
-    name: of the module, such as "vllm.engine.arg_utils". Raises as ``register`` does, and
-    ends likewise if the tree is not complete.
+    name: the module, such as "vllm.engine.arg_utils". Raises SystemExit as ``register`` does,
+    and if the in-tree form is incomplete.
     """
     with _ending_with_one_line():
         require_complete()
@@ -121,7 +121,7 @@ def _guard_late(version: str, patch: Patch, awaited: set[str], module: ModuleTyp
     awaited.discard(module.__name__)
     if awaited:
         return
-    # wrapt forgets a hook that raises: the next import of the module would succeed, unguarded.
+    # wrapt drops a hook that raises: the next import of the module would succeed unguarded.
     try:
         _guard(version, [patch])
     except BaseException as error:
@@ -136,7 +136,7 @@ def _fits(version: str, missing_points: Sequence[str]) -> bool:
 
     faults = [f"{name} is missing" for name in missing_points]
     if not is_tested(version):
-        faults.append(f"this release is not among those it is tested on ({', '.join(TESTED)})")
+        faults.append(f"the guard is not tested on this release (tested: {', '.join(TESTED)})")
     if not faults:
         return True
     misfit = MisfitError(version, tuple(faults))

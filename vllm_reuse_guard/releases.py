@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The vLLM releases that the guard is tested on: the one list of them."""
+"""The vLLM releases that the guard is tested on."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def is_tested(version: str) -> bool:
     """
     Tell whether a vLLM version, such as "0.32.0+cpu", belongs to a tested release.
 
-    A patch release (0.32.1) counts as its release. Builds between releases (0.33.1.dev7)
-    do not: they can hold any part of the next one.
+    A patch release (0.32.1) counts as its release. A development build (0.33.1.dev7) does not:
+    it can contain any part of the next release.
     """
     parts = re.fullmatch(r"(\d+\.\d+)\.\d+(?:\.post\d+)?(?:\+.*)?", version)
     return parts is not None and f"{parts[1]}.0" in TESTED
@@ -21,9 +21,9 @@ def is_tested(version: str) -> bool:
 
 def is_at_least(version: str, release: str) -> bool:
     """
-    Tell whether a vLLM version is of a release or a later one; False if that cannot be told.
+    Tell whether a vLLM version is a release or later; False for a version of another form.
 
-    A build on the way to a release (0.31.1.dev7) counts as the one before it.
+    A development build (0.31.1.dev7) counts as the release before it.
     """
     parts = re.match(r"(\d+)\.(\d+)\.", version)
     wanted = re.match(r"(\d+)\.(\d+)\.", release)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The settings of the guard, read once per process from the environment.
+The settings of the guard, read once in each process from the environment.
 
-A flag of ``vllm serve`` writes its variable: every process that vLLM starts inherits that.
+A flag of ``vllm serve`` sets its variable, which every process that vLLM starts inherits.
 """
 
 from __future__ import annotations
@@ -28,48 +28,48 @@ FLAGS = (
     "kv_transfer_allowed_peers",
     "emit_prompt_token_ids",
 )
-"""The settings that are flags of ``vllm serve`` too, by their names in Settings."""
+"""The settings that are also flags of ``vllm serve``, by their names in Settings."""
 
 
-# Two ways to say the same: a flag of one is above the variable of the other as well.
+# Two names for one choice: the flag of one also overrides the variable of the other.
 _RIVALS = {"prompt_token_ids_policy", "enable_prompt_token_ids"}
 _chosen: set[str] = set()
 
 
 class Settings(BaseSettings):
-    """What an operator can choose; each field is read from PREFIX and its name in capitals."""
+    """The settings; the variable of a field is PREFIX and its name in capitals."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True)
 
     prompt_token_ids_policy: Policy = Field(
         default=Policy.CONNECTOR,
-        description="When forwarded prompt token ids may be used: where a KV connector runs, "
+        description="When this server reuses forwarded prompt token IDs: if it has a KV connector, "
         "always, or never (off).",
     )
     enable_prompt_token_ids: bool = Field(
         default=False,
-        description="Short for --prompt-token-ids-policy always: for servers without a KV "
-        "connector behind a router that is trusted.",
+        description="Same as --prompt-token-ids-policy always: for servers without a KV connector "
+        "behind a router that you trust.",
     )
     prompt_token_ids_without_connector: WithoutConnector = Field(
         default=WithoutConnector.IGNORE,
-        description="What becomes of forwarded ids on a server without a KV connector: they are "
-        "left aside and the messages are rendered, or the request is refused.",
+        description="How a server without a KV connector handles forwarded IDs: ignore them and "
+        "render the messages, or reject the request with HTTP 400.",
     )
     kv_transfer_allowed_peers: Annotated[tuple[Peer, ...] | None, NoDecode] = Field(
         default=None,
         description="The hosts that transfer params may name: host names, *.suffix, addresses or "
-        "CIDR ranges, each with :port or not, separated by spaces or commas. Any host if unset.",
+        "CIDR ranges, each with an optional :port, separated by spaces or commas. Default: any.",
     )
     emit_prompt_token_ids: bool = Field(
         default=False,
-        description="On prefill: put the prompt's token ids into the transfer params of the "
-        "answer, for routers that hand them to decode as they are.",
+        description="On a prefill instance: add the prompt's token IDs to the transfer params of "
+        "the response. Routers that copy those to decode then bring reuse.",
     )
     allow_unsupported: bool = Field(
         default=False,
-        description="Start on an untested vLLM release, or on one that lacks a patch point. If a patch "
-        "point is missing, the server runs UNGUARDED.",
+        description="Start on an untested vLLM release, or on one that lacks a patch point. If a "
+        "patch point is missing, the server runs UNGUARDED.",
     )
 
     @field_validator("kv_transfer_allowed_peers", mode="before")
@@ -84,12 +84,12 @@ class Settings(BaseSettings):
         named = "prompt_token_ids_policy" in self.model_fields_set
         policy = self.prompt_token_ids_policy
         if self.enable_prompt_token_ids and named and policy is not Policy.ALWAYS:
-            raise ValueError(f"contradicts the policy, which is {policy.value}")
+            raise ValueError(f"contradicts --prompt-token-ids-policy {policy.value}")
         return self
 
     @property
     def policy(self) -> Policy:
-        """When forwarded ids may be used, by whichever setting that was said."""
+        """The policy in force, whichever of its two settings was set."""
         return Policy.ALWAYS if self.enable_prompt_token_ids else self.prompt_token_ids_policy
 
 
@@ -98,11 +98,13 @@ def current() -> Settings:
     """
     Return the settings of this process.
 
-    Raises SettingsError, which names each bad variable and what it may hold.
+    Raises SettingsError, which names each invalid variable and its valid values.
     """
     if unknown := _unknown_variables():
-        known = ", ".join(sorted(map(variable, Settings.model_fields)))
-        raise SettingsError(tuple(f"{name} is no setting (known: {known})" for name in unknown))
+        valid = ", ".join(sorted(map(variable, Settings.model_fields)))
+        raise SettingsError(
+            tuple(f"unknown setting {name}; valid settings: {valid}" for name in unknown)
+        )
     try:
         return Settings()
     except ValidationError as error:
@@ -111,9 +113,9 @@ def current() -> Settings:
 
 def choose(field: str, value: str) -> None:
     """
-    Set a setting for this process and those that it starts, as a flag does: above its variable.
+    Set a setting for this process and its children, as a flag does: it overrides its variable.
 
-    Raises SettingsError if the value means nothing or contradicts another flag.
+    Raises SettingsError if the value is invalid or contradicts another flag.
     """
     _chosen.add(field)
     os.environ[variable(field)] = value
@@ -124,7 +126,7 @@ def choose(field: str, value: str) -> None:
 
 
 def source(field: str) -> str:
-    """Return where the value of a setting comes from: its flag, its variable or nowhere."""
+    """Return the source of a setting's value: its flag, its variable, or "default"."""
     if field in _chosen:
         return flag(field)
     return variable(field) if variable(field) in os.environ else "default"
@@ -142,14 +144,14 @@ def flag(field: str) -> str:
 
 def _unknown_variables() -> list[str]:
     known = set(map(variable, Settings.model_fields))
-    # pydantic-settings takes small letters as well; nobody else would find such a variable.
+    # pydantic-settings also accepts lower case; nobody else would find such a variable.
     ours = (name for name in sorted(os.environ) if name.upper().startswith(PREFIX))
     return [name for name in ours if name not in known]
 
 
 def _explain(problem: ErrorDetails) -> str:
-    # A fault of several settings together has no place of its own.
+    # An error about several settings names none of them.
     field = str((problem["loc"] or ("enable_prompt_token_ids",))[0])
     value = os.environ.get(variable(field))
-    said = f"{flag(field)} {value}" if field in _chosen else f"{variable(field)}={value}"
-    return f"{said}: {problem['msg'].removeprefix('Value error, ')}"
+    setting = f"{flag(field)} {value}" if field in _chosen else f"{variable(field)}={value}"
+    return f"invalid {setting}: {problem['msg'].removeprefix('Value error, ')}"

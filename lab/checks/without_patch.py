@@ -4,8 +4,8 @@ Take one patch out after the other, and see the tests fail that its entry in the
 
     python -m lab.checks.without_patch [NAME...]
 
-NAME is the name of a patch, such as engine_core.requests; without any, all are tried, which takes half
-an hour. Exit status: 0 if every test fails without its patch, 1 if one does not, or cannot be run.
+NAME: the name of a patch, such as engine_core.requests. Without a name the command tries every
+patch, which takes half an hour. Exit status: 0 if every test fails without its patch, 1 if not.
 """
 
 from __future__ import annotations

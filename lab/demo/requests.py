@@ -12,7 +12,7 @@ import httpx
 from rich.text import Text
 
 from vllm_reuse_guard.tools.conformance import Attempt, Case, Expected, attempts, cases
-from vllm_reuse_guard.tools.conformance.runner import Verdict
+from vllm_reuse_guard.tools.conformance.runner import AttemptResult
 
 from ..servers import launches
 from ..servers.server import Server
@@ -48,7 +48,7 @@ class Outcome:
     """What came of one case, in every way that it is sent, and whether decode still serves."""
 
     case: Case
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[AttemptResult, ...]
     serving: bool
 
     @property
@@ -110,7 +110,7 @@ def _describe(outcome: Outcome) -> Text:
     for verdict in outcome.verdicts:
         if not verdict.holds:
             way = "with stream" if verdict.attempt.stream else "without stream"
-            return Text(f"{way}: {verdict.objection}", "bold red")
+            return Text(f"{way}: {verdict.objection or verdict.not_applicable}", "bold red")
     answer = outcome.verdicts[-1].answer
     if answer is None:
         return Text("nothing", "bold red")

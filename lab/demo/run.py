@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 from openai import OpenAIError
 
-from ..models.build import BuildError, Model, build
+from ..models.build import Model, ModelBuildError, build
 from ..paths import MODELS, RELEASES
 from ..servers import launches
 from ..servers.pair import Pair, starting_pair
@@ -61,7 +61,7 @@ def run(plan: Plan, *, serve: bool) -> int:
             model = build(Model.SMOLLM2, MODELS)
         with running_pair(plan, model, screen) as pair:
             return leave_running(pair, screen) if serve else show(pair, screen)
-    except (DemoError, ServerError, BuildError, OSError) as error:
+    except (DemoError, ServerError, ModelBuildError, OSError) as error:
         print(f"error: {_for_eyes(str(error))}", file=sys.stderr)
         return 2
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What the cases came to, endpoint by endpoint and release by release, as a file and as a table.
+The conformance cases that hold, by endpoint and release, as a file and as a table.
 
-    python3 -m lab.pages.results          # show the table of the last run
-    python3 -m lab.pages.results --write  # put it into the docs
-    python3 -m lab.pages.results --check  # fail if the docs say something else
+    python3 -m lab.pages.results          # print the table of the last run
+    python3 -m lab.pages.results --write  # write the table into the docs
+    python3 -m lab.pages.results --check  # fail if the table in the docs differs
 
-The tests write the file; nobody else does.
+Only the tests write the file.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ..paths import CHECKOUT, LAB
 from .written_part import WrittenPart
 
 RUN = LAB / "endpoints.json"
-"""What the last run found."""
+"""The counts of the last run."""
 
 PAGE = CHECKOUT / "docs" / "features" / "endpoints.md"
-"""Where the table is shown."""
+"""The page with the table."""
 
 _PART = WrittenPart(
     PAGE,
@@ -36,7 +36,7 @@ _PART = WrittenPart(
 
 
 class Results:
-    """Counts what was tried and what held; saved when it is closed."""
+    """Counts attempts, and those that hold. ``close`` saves the counts."""
 
     def __init__(self, how: str) -> None:
         """how: ``live``, or ``in process`` for tests without a server."""
@@ -49,9 +49,9 @@ class Results:
         self._counts[endpoint, release, "held"] += holds
 
     def close(self) -> None:
-        """Put the counts into the file in place of earlier ones for the same cells."""
+        """Write the counts into the file, in place of earlier counts for the same cells."""
         RUN.parent.mkdir(parents=True, exist_ok=True)
-        # Two releases are tested at a time.
+        # Two processes of tests may close at the same time.
         with RUN.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             saved = load()
@@ -62,15 +62,15 @@ class Results:
 
 
 def load() -> dict[str, dict[str, dict[str, dict[str, int]]]]:
-    """Return the counts by endpoint, release, and how they were come by."""
-    found: dict[str, dict[str, dict[str, dict[str, int]]]] = (
+    """Return the counts by endpoint, by release, and by ``live`` or ``in process``."""
+    counts: dict[str, dict[str, dict[str, dict[str, int]]]] = (
         json.loads(RUN.read_text()) if RUN.exists() else {}
     )
-    return found
+    return counts
 
 
 def table() -> str:
-    """Return the counts as a Markdown table: endpoints by releases."""
+    """Return the counts as a Markdown table, an endpoint in a row and a release in a column."""
     counts = load()
     lines = [
         f"| endpoint | {' | '.join(TESTED)} |",
@@ -92,7 +92,7 @@ def _cell(counts: dict[str, dict[str, int]]) -> str:
 
 
 def main() -> int:
-    """Show, write or check the table; return the exit status."""
+    """Print, write or check the table. Returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python3 -m lab.pages.results",
         description=__doc__,
@@ -100,14 +100,14 @@ def main() -> int:
     )
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--check", action="store_true")
-    wanted = parser.parse_args()
+    options = parser.parse_args()
     page = _PART.page_with(table())
-    if wanted.check and page != PAGE.read_text():
-        print(f"error: {PAGE.name} is not what this run found:\n{table()}", file=sys.stderr)
+    if options.check and page != PAGE.read_text():
+        print(f"error: {PAGE} differs from the last run:\n{table()}", file=sys.stderr)
         return 1
-    if wanted.write:
+    if options.write:
         PAGE.write_text(page)
-    elif not wanted.check:
+    elif not options.check:
         print(table(), end="")
     return 0
 

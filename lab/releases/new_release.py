@@ -6,7 +6,8 @@ Try the guard on a vLLM release that it is not tested on yet. Needs only the sta
 
 Unpacks the release into the lab, lists the patch points that are gone, moved or changed since the
 newest tested release before it, and runs tests/contract on it as if it were tested. With
---patch-points no test runs. Exit status: 0 if every patch point is there and the tests pass, 1 if not.
+--patch-points no test runs. Exit status: 0 if every patch point is there and the tests pass,
+1 if not.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ import os
 from functools import cache
 from typing import Any
 
+from ..paths import MODELS, VLLM_CACHES
+
 # Tests apply and undo the patches themselves.
 os.environ["VLLM_PLUGINS"] = ""
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -28,7 +30,6 @@ from vllm.renderers import online_renderer, renderer_from_config  # noqa: E402
 from vllm.v1.engine.input_processor import InputProcessor  # noqa: E402
 
 from ..models.build import Model, build  # noqa: E402
-from ..paths import MODELS, VLLM_CACHES  # noqa: E402
 from .server import CONTEXT  # noqa: E402
 
 

@@ -55,8 +55,8 @@ class Pair:
             **{**body, "max_tokens": 1, "return_token_ids": True},
             kv_transfer_params=TO_PREFILL,
         )
-        told = answer.raise_for_status().json()
-        return Handover(told["kv_transfer_params"], told["prompt_token_ids"])
+        reply = answer.raise_for_status().json()
+        return Handover(reply["kv_transfer_params"], reply["prompt_token_ids"])
 
 
 @contextmanager

@@ -121,4 +121,6 @@ def _wait(url: str, process: subprocess.Popen[bytes], router: Router, log: Path)
         except httpx.TransportError:
             pass
         time.sleep(0.5)
-    raise ServerError(router.value, "does not route requests", log.read_text(errors="replace")[-2000:])
+    raise ServerError(
+        router.value, "does not route requests", log.read_text(errors="replace")[-2000:]
+    )

@@ -14,7 +14,6 @@ import lab.servers.in_process  # noqa: F401 # isort: skip
 
 import vllm
 
-from lab.servers import launches
 from vllm_reuse_guard import installer, settings
 from vllm_reuse_guard.patches import PATCHES, needed_by
 from vllm_reuse_guard.tools.conformance import Profile
@@ -42,7 +41,7 @@ def settings_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Profile],
     """Sets the settings of a profile for the test."""
 
     def choose(profile: Profile) -> None:
-        for name, value in launches.environment(profile).items():
+        for name, value in profile.settings.items():
             monkeypatch.setenv(name, value)
         settings.current.cache_clear()
 

@@ -2,8 +2,8 @@
 """
 Which live tests run, and in which order: the start of a server takes half a minute.
 
-``--releases`` keeps the tests of some vLLM releases. With ``-n 2`` two processes share the tests;
-those on one server stay together, and all pairs are in one process: three servers at most.
+``--releases`` keeps the tests of some vLLM releases, ``--servers`` those on pairs or on single
+servers: two processes can share the tests, with three servers at most (lab/checks/live.py).
 """
 
 from __future__ import annotations
@@ -11,59 +11,56 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
 from tests.live.stage import Stage, server_specs
 
-PAIRS = "pairs"
 _PAIR_FIXTURES = {"pair", "place"}
 _RELEASE = re.compile(r"\b\d+\.\d+\.\d+\b")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--releases``."""
+    """Add ``--releases`` and ``--servers``."""
     parser.addoption(
         "--releases",
         default="",
         help="run the tests of these vLLM releases, separated by spaces, and those of no release",
     )
+    parser.addoption(
+        "--servers",
+        choices=("pairs", "single"),
+        help="run the tests on a prefill and decode pair, or the others",
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests of the wanted releases; put tests of one server next to each other."""
-    wanted = set(config.getoption("--releases").split())
-    others = [item for item in items if wanted and not release_of(item) & {*wanted, ""}]
-    if others:
-        config.hook.pytest_deselected(items=others)
+    """Keep the wanted tests; put the tests with a ``wanted`` server in the order of the servers."""
+    releases = set(config.getoption("--releases").split())
+    servers = config.getoption("--servers")
+    kept = [item for item in items if is_wanted(item, releases, servers)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     order = {server.id: position for position, server in enumerate(server_specs())}
 
-    def position(item: pytest.Item) -> tuple[bool, int]:
-        server = _server(item)
-        return group_of(item) != PAIRS, -1 if server is None else order[server]
+    def position(item: pytest.Item) -> int:
+        wanted = item.callspec.params.get("wanted") if hasattr(item, "callspec") else None
+        return -1 if wanted is None else order[wanted.id]
 
-    items[:] = sorted((item for item in items if item not in set(others)), key=position)
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(group_of(item)))
+    items[:] = sorted(kept, key=position)
 
 
-def release_of(item: pytest.Item) -> set[str]:
-    """Return the vLLM release in the name of a test, or the empty name of no release."""
-    match = _RELEASE.search(item.name)
-    return {match[0] if match else ""}
+def is_wanted(item: pytest.Item, releases: set[str], servers: str | None) -> bool:
+    """
+    Tell whether a test runs.
 
-
-def group_of(item: pytest.Item) -> str:
-    """Return the name of the tests that run in one process one after the other."""
-    if _PAIR_FIXTURES & set(getattr(item, "fixturenames", ())):
-        return PAIRS
-    return f"{Path(item.path).stem}-{''.join(release_of(item))}"
-
-
-def _server(item: pytest.Item) -> str | None:
-    spec = item.callspec.params.get("wanted") if hasattr(item, "callspec") else None
-    return None if spec is None else str(spec.id)
+    releases: vLLM releases, none for all; a test without a release in its name always runs.
+    servers: "pairs", "single", or None for both.
+    """
+    release = _RELEASE.search(item.name)
+    if releases and release and release[0] not in releases:
+        return False
+    on_pair = not _PAIR_FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
+    return servers is None or on_pair is (servers == "pairs")
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,8 @@ from lab.models.build import Model
 from lab.servers import launches
 from lab.servers.server import Launch, Server, running
 from vllm_reuse_guard.releases import TESTED
-from vllm_reuse_guard.tools.conformance import Attempt, Profile, attempts, cases
+from vllm_reuse_guard.rules.outcome import Reason
+from vllm_reuse_guard.tools.conformance import Attempt, Case, Profile, attempts, cases
 from vllm_reuse_guard.tools.conformance.endpoints import ENDPOINTS, Endpoint, Group
 from vllm_reuse_guard.tools.conformance.runner import Runner
 
@@ -23,6 +24,16 @@ IN_FULL = ("0.27.0", "0.32.0")
 
 ABOUT_RULES = (Group.CHAT_COMPLETIONS, Group.ENGINE)
 """The groups of cases that try many values of a rule, which is the same on every release."""
+
+
+ABOUT_TEMPLATES = (
+    Reason.ECHO,
+    Reason.NON_TEXT_CONTENT,
+    Reason.NOT_FORWARDED,
+    Reason.NOT_A_CHAT,
+    Reason.REUSED,
+)
+"""The words whose cases depend on how vLLM renders: those for a model with another template."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +74,15 @@ class ServerSpec:
         """Yield what is tried on it."""
         there = self.endpoints()
         for case in cases().values():
-            wanted = self.release in IN_FULL or case.at not in ABOUT_RULES
-            if case.server is self.profile and wanted:
+            if case.server is self.profile and self._gets(case):
                 for attempt in attempts(case, harmony=self.model is Model.TINY_GPT_OSS):
                     if attempt.endpoint in there:
                         yield attempt
+
+    def _gets(self, case: Case) -> bool:
+        if self.model is Model.TINY_QWEN2_LIST_CONTENT:
+            return case.rule in ABOUT_TEMPLATES
+        return self.release in IN_FULL or case.at not in ABOUT_RULES
 
 
 def server_specs() -> list[ServerSpec]:
@@ -75,12 +90,10 @@ def server_specs() -> list[ServerSpec]:
     servers = []
     for release in TESTED:
         if release in IN_FULL:
-            for profile in Profile:
-                narrow = profile is Profile.NARROW_EMBEDDING
-                model = Model.TINY_QWEN2_NARROW if narrow else Model.TINY_QWEN2
-                # The model that takes images has an environment of its own: tests/vision.
-                if profile is not Profile.MEDIA:
-                    servers.append(ServerSpec(profile, release, model))
+            # The model that takes images has an environment of its own: tests/vision.
+            profiles = [profile for profile in Profile if profile is not Profile.MEDIA]
+            servers += [ServerSpec(p, release, launches.model_for(p)) for p in profiles]
+            servers.append(ServerSpec(Profile.CONNECTOR, release, Model.TINY_QWEN2_LIST_CONTENT))
         elif release not in WITHOUT_CPU_BUILD:
             servers.append(ServerSpec(Profile.CONNECTOR, release, Model.TINY_QWEN2))
     servers.append(ServerSpec(Profile.CONNECTOR, "0.32.0", Model.TINY_GPT_OSS))

@@ -62,7 +62,7 @@ def test_case(runner: Runner, attempt: Attempt) -> None:
     """
     The guard in the tree does what the plugin does.
     """
-    assert runner.run(attempt).objection is None
+    assert runner.run(attempt).holds
 
 
 def test_guard_is_there_once(server: Server) -> None:

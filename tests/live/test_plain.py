@@ -40,7 +40,7 @@ def test_control_holds(runner: Runner) -> None:
     """
     Plain vLLM does use good ids.
     """
-    assert runner.run(chat("chat.forwarded-ids-are-used")).objection is None
+    assert runner.run(chat("chat.forwarded-ids-are-used")).holds
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The probe, as an operator runs it, on servers with the guard and without it."""
+"""The probe as an operator runs it, on servers with the guard and without it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lab.servers.server import Server, free_port, running
 from vllm_reuse_guard.tools.conformance import Profile, cases
 
 SECONDS = 60
-"""The time that a probe of the small model may take."""
+"""The time limit for a probe of the tiny model."""
 
 
 def probe(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -35,7 +35,7 @@ def probe(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def verdicts(output: str) -> list[tuple[str, str, str, str]]:
-    """Return what the JSON says of each request: where, of which case, and its verdict."""
+    """Return the case, endpoint, stream and verdict of each result in the JSON."""
     (server,) = json.loads(output)["servers"]
     return [
         (result["case"], result["endpoint"], result["stream"], result["verdict"])
@@ -45,7 +45,8 @@ def verdicts(output: str) -> list[tuple[str, str, str, str]]:
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[Server]:
-    with running(launches.launch(Profile.CONNECTOR, "0.32.0", Model.TINY_QWEN2)) as server:
+    # With allowed peers it has the profile CONNECTOR too.
+    with running(launches.launch(Profile.PEERS, "0.32.0", Model.TINY_QWEN2)) as server:
         yield server
 
 
@@ -57,47 +58,48 @@ def plain() -> Iterator[Server]:
 
 
 def state(server: Server) -> dict[str, float]:
-    """Return what a probe must not leave behind: running and waiting requests, taken blocks."""
+    """Return the running and waiting requests, and the blocks in use: a probe leaves none."""
     names = ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc")
     return {name: server.metric(name) for name in names}
 
 
 def test_guarded_server_holds_all_cases_twice(guarded: Server) -> None:
     """
-    All hold, the same twice, in time, and the server is as it was.
+    All cases hold, twice alike and in time, and the server is as before.
     """
     before = state(guarded)
-    found = []
+    runs = []
     for _ in range(2):
         begin = time.monotonic()
-        ended = probe(guarded.url, "--format", "json")
+        process = probe(guarded.url, "--format", "json")
         assert time.monotonic() - begin < SECONDS
-        assert 0 == ended.returncode, ended.stderr
-        found.append(verdicts(ended.stdout))
+        assert 0 == process.returncode, process.stderr
+        runs.append(verdicts(process.stdout))
 
-    assert found[0] == found[1]
-    assert {"holds", "not sent", "not applicable"} == {verdict for *_, verdict in found[0]}
+    assert runs[0] == runs[1]
+    assert {"holds", "not sent", "not applicable"} == {verdict for *_, verdict in runs[0]}
     assert before == state(guarded) == dict.fromkeys(before, 0.0)
     assert guarded.process.poll() is None
 
 
 def test_guarded_server_holds_the_unsafe_cases_too(guarded: Server) -> None:
     """
-    With --unsafe every case that is about this kind of server is sent, and holds.
+    With --unsafe, each case about this kind of server is sent, and holds.
     """
-    ended = probe(guarded.url, "--unsafe", "--format", "json")
+    process = probe(guarded.url, "--unsafe", "--format", "json")
 
-    assert 0 == ended.returncode, ended.stdout
-    assert {"holds", "not applicable"} == {verdict for *_, verdict in verdicts(ended.stdout)}
-    assert "--unsafe sends requests that hang or kill" in ended.stderr
-    tried = {case for case, endpoint, *_ in verdicts(ended.stdout) if endpoint}
-    about = {case.id for case in cases().values() if case.server is Profile.CONNECTOR}
-    assert {case for case in about - tried if not case.startswith("harmony.")} == set()
+    assert 0 == process.returncode, process.stdout
+    assert {"holds", "not applicable"} == {verdict for *_, verdict in verdicts(process.stdout)}
+    assert "--unsafe sends requests that can hang or crash" in process.stderr
+    sent = {case for case, endpoint, *_ in verdicts(process.stdout) if endpoint}
+    profiles = (Profile.CONNECTOR, Profile.PEERS)
+    expected = {case.id for case in cases().values() if case.server in profiles}
+    assert {case for case in expected - sent if not case.startswith("harmony.")} == set()
 
 
 def test_plain_server_fails_and_lives(plain: Server) -> None:
     """
-    Without --unsafe a plain 0.27.0 fails many cases, the same twice, and serves on.
+    Without --unsafe, a plain 0.27.0 fails many cases, twice alike, and still serves.
     """
     before = state(plain)
 
@@ -114,28 +116,30 @@ def test_plain_server_fails_and_lives(plain: Server) -> None:
 
 def test_side_by_side(guarded: Server, plain: Server) -> None:
     """
-    Two servers are two columns; one that does not hold makes it 1.
+    Two servers are two columns, and a case that fails at one of them is exit status 1.
     """
-    ended = probe(plain.url, guarded.url, "--case", "chat.echo-renders")
+    process = probe(plain.url, guarded.url, "--case", "chat.echo-renders")
 
-    assert 1 == ended.returncode
-    line = next(text for text in ended.stdout.splitlines() if text.startswith("chat.echo-renders"))
+    assert 1 == process.returncode
+    line = next(
+        text for text in process.stdout.splitlines() if text.startswith("chat.echo-renders")
+    )
     assert "fails (2 of 2)" in line
     assert "holds (2 of 2)" in line
-    assert "0.27.0, no guard" in ended.stdout
-    assert "\x1b" not in ended.stdout
+    assert "0.27.0, no guard" in process.stdout
+    assert "\x1b" not in process.stdout
 
 
 def test_formats(guarded: Server) -> None:
     """
-    Each format comes out whole on standard output.
+    Standard output is the whole report in each format.
     """
     one = (guarded.url, "--case", "chat.echo-renders", "--format")
 
     junit, markdown, page = (probe(*one, form).stdout for form in ("junit", "markdown", "html"))
 
     assert 2 == len(ElementTree.fromstring(junit).findall("testsuite/testcase"))  # noqa: S314
-    assert "| `chat.echo-renders` | the answer without ids |" in markdown
+    assert "| `chat.echo-renders` | the answer without IDs |" in markdown
     assert page.startswith("<!DOCTYPE html>")
     assert page.rstrip().endswith("</html>")
 
@@ -143,49 +147,49 @@ def test_formats(guarded: Server) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--case", "no-such-case"], "there is no case 'no-such-case'"),
+        (["--case", "no-such-case"], "unknown case 'no-such-case'"),
         (["--case", "chat.echo-render"], "did you mean chat.echo-renders"),
         (["--model", "no-such-model"], "has no model 'no-such-model'"),
         (["--case", "harmony.response-renders"], "no case applies"),
         (["--format", "pdf"], "pdf"),
     ],
 )
-def test_what_cannot_be_tried(guarded: Server, arguments: list[str], says: str) -> None:
+def test_probe_that_cannot_run(guarded: Server, arguments: list[str], says: str) -> None:
     """
-    It ends with 2 and says why, without a traceback.
+    The exit status is 2, with the reason and without a traceback.
     """
-    ended = probe(guarded.url, *arguments)
+    process = probe(guarded.url, *arguments)
 
-    assert 2 == ended.returncode
-    assert says in ended.stderr
-    assert "Traceback" not in ended.stderr
+    assert 2 == process.returncode
+    assert says in process.stderr
+    assert "Traceback" not in process.stderr
 
 
 @pytest.mark.parametrize("url", [f"http://127.0.0.1:{free_port()}", "no-url", "http://[", ""])
-def test_nobody_answers(url: str) -> None:
+def test_server_that_is_not_there(url: str) -> None:
     """
-    A server that is not there is one line.
+    A server that cannot be reached is one line.
     """
-    ended = probe(url, "--timeout", "5")
+    process = probe(url, "--timeout", "5")
 
-    assert 2 == ended.returncode
-    (line,) = ended.stderr.strip().splitlines()
+    assert 2 == process.returncode
+    (line,) = process.stderr.strip().splitlines()
     assert line.startswith("error: ")
 
 
 def test_url_that_clients_use(guarded: Server) -> None:
     """
-    The scheme may be left out; a path that clients add is named as what is wrong.
+    The scheme is optional, and a path that clients add is an error that names it.
     """
     case = ("--case", "chat.echo-renders")
 
     assert 0 == probe(guarded.url.removeprefix("http://"), *case).returncode
-    assert "leave the path out" in probe(f"{guarded.url}/v1", *case).stderr
+    assert "remove the path" in probe(f"{guarded.url}/v1", *case).stderr
 
 
 def test_api_key() -> None:
     """
-    A server that wants a key says so, and is probed with it.
+    A server that requires a key is an error that names the option, and is probed with it.
     """
     launch = launches.launch(Profile.NO_CONNECTOR, "0.32.0", Model.TINY_QWEN2)
     arguments = (*launch.arguments, "--api-key", "secret")
@@ -202,7 +206,7 @@ def test_api_key() -> None:
 
 def test_interrupt(guarded: Server) -> None:
     """
-    Ctrl-C ends it without a traceback, and the server serves on.
+    Ctrl-C ends the probe without a traceback, and the server still serves.
     """
     command = [sys.executable, "-m", "vllm_reuse_guard", "probe", guarded.url]
     with subprocess.Popen(
@@ -219,22 +223,24 @@ def test_interrupt(guarded: Server) -> None:
 
 def test_server_that_dies_of_unsafe_cases(plain: Server) -> None:
     """
-    The last test of this server: the probe says since when it serves nothing, and ends soon.
+    The probe reports after which request the server stopped serving, and ends soon.
+
+    The last test of this server.
     """
     begin = time.monotonic()
-    ended = probe(plain.url, "--unsafe", "--timeout", "5", "--format", "json")
+    process = probe(plain.url, "--unsafe", "--timeout", "5", "--format", "json")
 
-    assert 1 == ended.returncode
+    assert 1 == process.returncode
     assert time.monotonic() - begin < SECONDS
-    (server,) = json.loads(ended.stdout)["servers"]
-    gone = [result for result in server["results"] if "serves nothing since" in result["happened"]]
-    assert gone
-    assert {"not sent"} == {result["verdict"] for result in gone}
+    (server,) = json.loads(process.stdout)["servers"]
+    unsent = [r for r in server["results"] if "stopped serving after" in r["happened"]]
+    assert unsent
+    assert {"not sent"} == {result["verdict"] for result in unsent}
     with pytest.raises(httpx.ReadTimeout):
         plain_question(plain)
 
 
 def plain_question(server: Server) -> None:
-    """Ask what every server answers."""
+    """Send a plain chat."""
     body = {"model": "model", "messages": [{"role": "user", "content": "Hello"}]}
     httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=5)

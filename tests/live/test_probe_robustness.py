@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Whatever a server says, the probe ends with a verdict or with one line, never with a traceback.
+For any answer of a server, the probe ends with a verdict or one line, never with a traceback.
 
-The servers here are no vLLM and stand for none: they are what a URL can lead to by mistake.
+The servers here are not vLLM: a wrong URL can lead to such a server.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ ESCAPE = "\x1b]0;title\x07"
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Says what its server is told to say."""
+    """Sends the answers that its server has."""
 
     def do_GET(self) -> None:
-        """Endpoints that are posted to are there, but not by GET."""
+        """Answer a GET. Endpoints for POST answer 405."""
         posted_to = self.path in (CHAT, RENDER, "/detokenize", "/v1/responses")
-        self._say(405 if posted_to else self._said.get(self.path, (404, "")))
+        self._send(405 if posted_to else self._answers.get(self.path, (404, "")))
 
     def do_POST(self) -> None:
-        """A body with transfer params can have an answer of its own."""
+        """Answer a POST. A body with transfer params can have another answer."""
         body = self.rfile.read(int(self.headers["content-length"]))
-        own = b"kv_transfer_params" in body and "ids" in self._said
-        self._say(self._said.get("ids" if own else self.path, (404, "")))
+        own = b"kv_transfer_params" in body and "ids" in self._answers
+        self._send(self._answers.get("ids" if own else self.path, (404, "")))
 
     @property
-    def _said(self) -> dict[str, Any]:
-        found: dict[str, Any] = vars(self.server)["said"]
-        return found
+    def _answers(self) -> dict[str, Any]:
+        answers: dict[str, Any] = vars(self.server)["answers"]
+        return answers
 
-    def _say(self, answer: Any) -> None:
+    def _send(self, answer: Any) -> None:
         status, media, body = parts(answer)
         self.send_response(status)
         self.send_header("Content-Type", media)
@@ -66,7 +66,7 @@ class Handler(BaseHTTPRequestHandler):
                 time.sleep(0.05)
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing on the screen."""
+        """Log nothing."""
 
 
 def parts(answer: Any) -> tuple[int, str, Any]:
@@ -84,13 +84,13 @@ def parts(answer: Any) -> tuple[int, str, Any]:
 @contextmanager
 def serving(**answers: Any) -> Iterator[str]:
     """
-    A server that says these things, by path; ``ids`` is what it says to requests with any.
+    A server with these answers, by path; ``ids`` is the answer to a body with transfer params.
 
     An answer is a body (JSON unless a string), a status, or a status or media type with a body.
     """
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     usual = {"/v1/models": MODELS, "/version": {"version": "0"}, RENDER: {"token_ids": [1, 2]}}
-    vars(server)["said"] = {**usual, CHAT: {"choices": [], "prompt_token_ids": [1]}, **answers}
+    vars(server)["answers"] = {**usual, CHAT: {"choices": [], "prompt_token_ids": [1]}, **answers}
     server.daemon_threads = True
     Thread(target=server.serve_forever, daemon=True).start()
     try:
@@ -127,14 +127,14 @@ def probe(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 )
 def test_answers_to_cases(answer: Any) -> None:
     """
-    An answer that is none of the API is a case that fails.
+    A case fails if the answer is not in the format of the API.
     """
     with serving(ids=answer) as url:
-        ended = probe(url, *CASE, "--format", "json")
+        process = probe(url, *CASE, "--format", "json")
 
-    assert 1 == ended.returncode, ended.stderr
-    assert "Traceback" not in ended.stderr
-    (server,) = json.loads(ended.stdout)["servers"]
+    assert 1 == process.returncode, process.stderr
+    assert "Traceback" not in process.stderr
+    (server,) = json.loads(process.stdout)["servers"]
     assert "fails" in {result["verdict"] for result in server["results"]}
 
 
@@ -157,21 +157,21 @@ def test_answers_to_cases(answer: Any) -> None:
 )
 def test_answers_to_discovery(answers: dict[str, Any]) -> None:
     """
-    A server that cannot be found out about is one line, or is tried all the same.
+    A server that the probe cannot identify is one line, or is probed nevertheless.
     """
     with serving(**answers) as url:
-        ended = probe(url, *CASE)
+        process = probe(url, *CASE)
 
-    assert ended.returncode in (1, 2)
-    assert "Traceback" not in ended.stderr
-    if ended.returncode == 2:
-        assert ended.stderr.strip().splitlines()[-1].startswith("error: ")
+    assert process.returncode in (1, 2)
+    assert "Traceback" not in process.stderr
+    if process.returncode == 2:
+        assert process.stderr.strip().splitlines()[-1].startswith("error: ")
 
 
 @pytest.mark.parametrize("form", ["table", "markdown", "html", "junit"])
 def test_names_that_steer_a_terminal(form: str) -> None:
     """
-    What a server calls itself is text in every report.
+    The names that a server sends are plain text in each report.
     """
     answers = {
         "/version": {"version": f"[/nope]{ESCAPE}| <b>\n# h"},
@@ -180,14 +180,14 @@ def test_names_that_steer_a_terminal(form: str) -> None:
     }
     with serving(**answers) as url:
         # Two of them, so that the names are headings too.
-        ended = probe(url, url, *CASE, "--format", form)
+        process = probe(url, url, *CASE, "--format", form)
 
-    assert 1 == ended.returncode, ended.stderr
-    assert "Traceback" not in ended.stderr
-    assert "\x1b" not in ended.stdout
-    assert "\n# h" not in ended.stdout
+    assert 1 == process.returncode, process.stderr
+    assert "Traceback" not in process.stderr
+    assert "\x1b" not in process.stdout
+    assert "\n# h" not in process.stdout
     if form in ("markdown", "html"):
-        assert not [tag for tag in ("<b>", "<i>", "<u>") if tag in ended.stdout]
+        assert not [tag for tag in ("<b>", "<i>", "<u>") if tag in process.stdout]
 
 
 @pytest.mark.parametrize(
@@ -195,32 +195,32 @@ def test_names_that_steer_a_terminal(form: str) -> None:
 )
 def test_urls(url: str) -> None:
     """
-    What is no URL of a server is one line.
+    A URL of no server is one line.
     """
-    ended = probe(url, *CASE)
+    process = probe(url, *CASE)
 
-    assert 2 == ended.returncode
-    assert "Traceback" not in ended.stderr
-    assert ended.stderr.startswith("error: ")
+    assert 2 == process.returncode
+    assert "Traceback" not in process.stderr
+    assert process.stderr.startswith("error: ")
 
 
 def test_password_is_in_no_report() -> None:
     """
-    A URL can hold a password; what is written can be shown to others.
+    A report does not contain the password of a URL, so that it can be shared.
     """
     with serving() as url:
-        ended = probe(url.replace("://", "://user:secret@"), *CASE, "--format", "markdown")
+        process = probe(url.replace("://", "://user:secret@"), *CASE, "--format", "markdown")
 
-    assert 1 == ended.returncode
-    assert "secret" not in ended.stdout + ended.stderr
+    assert 1 == process.returncode
+    assert "secret" not in process.stdout + process.stderr
 
 
-def test_key_that_is_no_ascii() -> None:
+def test_key_that_is_not_ascii() -> None:
     """
-    A header that cannot be sent is one line.
+    A key that cannot be sent as a header is one line.
     """
     with serving() as url:
-        ended = probe(url, *CASE, "--api-key", "schlüssel€")
+        process = probe(url, *CASE, "--api-key", "schlüssel€")
 
-    assert 2 == ended.returncode
-    assert "Traceback" not in ended.stderr
+    assert 2 == process.returncode
+    assert "Traceback" not in process.stderr

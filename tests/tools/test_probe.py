@@ -167,7 +167,9 @@ def probed(*happened: tuple[str, Verdict, str]) -> ProbeReport:
         for case, verdict, what in happened
         for stream in (False, True)
     ]
-    other = Result(cases()["chat.echo-renders"], Verdict.NOT_APPLICABLE, "for another kind of server")
+    other = Result(
+        cases()["chat.echo-renders"], Verdict.NOT_APPLICABLE, "for another kind of server"
+    )
     unsent = Result(cases()["batch.ids-are-refused"], Verdict.NOT_SENT, "requires --unsafe")
     return ProbeReport(PLAIN, (*results, other, unsent))
 

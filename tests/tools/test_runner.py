@@ -121,16 +121,16 @@ def test_rendered_request_with_another_answer(
 
 @pytest.mark.parametrize("case", [REUSE, REJECT, REJECT_PARAMS])
 @pytest.mark.parametrize("failure", [broken_stream("no"), error(501, "no")], ids=["late", "whole"])
-def test_request_that_fails_without_transfer_params_too(
-    case: str, failure: httpx.Response
-) -> None:
+def test_request_that_fails_without_transfer_params_too(case: str, failure: httpx.Response) -> None:
     """
     A case that expects another outcome than Render is not applicable, and says why.
     """
     result = run(case, lambda _body: replica(failure), stream=True)
 
     assert (False, None) == (result.holds, result.objection)
-    assert "vLLM answers the same request without transfer params with" in str(result.not_applicable)
+    assert "vLLM answers the same request without transfer params with" in str(
+        result.not_applicable
+    )
 
 
 @pytest.mark.parametrize("case", [REUSE, REJECT, REJECT_PARAMS])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every way to pass an image that vLLM knows, as the messages of a chat or another body."""
+"""Each way to pass an image to vLLM, as the messages of a chat or as another body."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from PIL import Image
 COLOURS = ("red", "blue")
 SIDE = 56
 HIDDEN = 128
-"""Width of the tiny model's embeddings; a square of SIDE pixels becomes 4 of them."""
+"""The width of the tiny model's embeddings. A square of SIDE pixels is 4 of them."""
 
 TEXT = {"type": "text", "text": "What is in the picture?"}
 
@@ -25,9 +25,9 @@ class Way:
     """
     One way to pass an image.
 
-    body: of the request, for a colour. path: where it is sent.
-    seen: whether vLLM looks at the image; some of it drops them, ids or not.
-    first: the body that has to be sent before, for a way that refers to it.
+    body: returns the body of the request for a colour. path: the endpoint.
+    seen: whether vLLM uses the image; it drops some, with IDs and without.
+    first: returns the body to send before, for a way that refers to an earlier image.
     """
 
     body: Callable[[str], dict[str, Any]]
@@ -64,7 +64,7 @@ def _embeds(colour: str) -> dict[str, str]:
 
 
 def chat(*parts: Any) -> dict[str, Any]:
-    """Return the body of a chat whose one message has these parts and a question."""
+    """Return the body of a chat with one message: these parts and a question."""
     return {"messages": [{"role": "user", "content": [*parts, TEXT]}]}
 
 
@@ -76,22 +76,22 @@ def _url(colour: str) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": data_url(colour)}}
 
 
-def _known(colour: str) -> dict[str, Any]:
+def _cached(colour: str) -> dict[str, Any]:
     return chat({**_url(colour), "uuid": f"seen-{colour}"})
 
 
-def _before(key: str, value: Any = None, kind: str | None = None) -> Way:
-    named = {} if kind is None else {"type": kind}
-    return _part(lambda colour: {**named, key: value, "uuid": f"seen-{colour}"}, first=_known)
+def _reference(key: str, value: Any = None, kind: str | None = None) -> Way:
+    part_type = {} if kind is None else {"type": kind}
+    return _part(lambda colour: {**part_type, key: value, "uuid": f"seen-{colour}"}, first=_cached)
 
 
-def _said_by(role: str, **fields: Any) -> Way:
+def _from_role(role: str, **fields: Any) -> Way:
     def body(colour: str) -> dict[str, Any]:
-        said = {"role": role, "content": [_url(colour), TEXT], **fields}
+        message = {"role": role, "content": [_url(colour), TEXT], **fields}
         calls = [{"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}]
-        called = {"role": "assistant", "content": None, "tool_calls": calls}
-        before = [called] if role == "tool" else []
-        return {"messages": [*before, said, {"role": "user", "content": "Which colour?"}]}
+        call = {"role": "assistant", "content": None, "tool_calls": calls}
+        before = [call] if role == "tool" else []
+        return {"messages": [*before, message, {"role": "user", "content": "Which colour?"}]}
 
     return Way(body)
 
@@ -118,10 +118,10 @@ WAYS = {
     "text-with-image-url-uuid": _part(
         lambda colour: {**TEXT, "image_url": {"url": data_url(colour)}, "uuid": f"text-{colour}"}
     ),
-    "uuid-image-url-null": _before("image_url", kind="image_url"),
-    "uuid-image-url-null-no-type": _before("image_url"),
-    "uuid-text-image-url-null": _before("image_url", kind="text"),
-    "uuid-image-pil-null": _before("image_pil"),
+    "uuid-image-url-null": _reference("image_url", kind="image_url"),
+    "uuid-image-url-null-no-type": _reference("image_url"),
+    "uuid-text-image-url-null": _reference("image_url", kind="text"),
+    "uuid-image-pil-null": _reference("image_pil"),
     "image-pil": _part(lambda colour: {"type": "image_pil", "image_pil": data_url(colour)}),
     "image-embeds": _part(lambda colour: {"type": "image_embeds", "image_embeds": _embeds(colour)}),
     "text-with-image-embeds": _part(
@@ -139,9 +139,9 @@ WAYS = {
             "video_url": {"url": data_url(colour, "video/jpeg")},
         }
     ),
-    "of-system": _said_by("system"),
-    "of-assistant": _said_by("assistant"),
-    "of-tool": _said_by("tool", tool_call_id="c1"),
+    "of-system": _from_role("system"),
+    "of-assistant": _from_role("assistant"),
+    "of-tool": _from_role("tool", tool_call_id="c1"),
     "responses": Way(_responses, path="/v1/responses"),
     "anthropic": Way(_anthropic, path="/v1/messages"),
     "cohere": Way(lambda colour: chat(_url(colour)), path="/cohere/v2/chat"),

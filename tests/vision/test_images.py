@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An image beside forwarded ids is looked at, whichever way it is passed: a real vision model."""
+"""A real vision model uses an image beside forwarded IDs, in each way to pass it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vllm_reuse_guard.tools.conformance.answers import Answer, read
 from vllm_reuse_guard.tools.conformance.endpoints import ENDPOINTS, REFERENCE
 
 EVERY_WAY = ("--enable-mm-embeds", "--enable-prompt-embeds")
-ASKS = {"model": MODEL_NAME, "max_tokens": 8, "max_output_tokens": 8, "temperature": 0}
+FIELDS = {"model": MODEL_NAME, "max_tokens": 8, "max_output_tokens": 8, "temperature": 0}
 AT = {endpoint.path: endpoint for endpoint in ENDPOINTS}
 
 
@@ -33,23 +33,23 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def forwarded(server: Server) -> list[int]:
-    """The ids of a chat without a picture, as prefill would forward them."""
+    """The token IDs of a chat without a picture, as prefill would forward them."""
     return ask(server, chat()).output.prompt or []
 
 
 def ask(
     server: Server, body: dict[str, Any], *, path: str = REFERENCE.path, ids: Any = None
 ) -> Answer:
-    """Send one body, with ids or without."""
-    asks = {**ASKS, "return_token_ids": True, **body}
+    """Send one body, with IDs or without."""
+    fields = {**FIELDS, "return_token_ids": True, **body}
     if ids is not None:
-        asks["kv_transfer_params"] = {PROMPT_TOKEN_IDS: ids}
-    answer = httpx.post(f"{server.url}{path}", json=asks, timeout=60)
+        fields["kv_transfer_params"] = {PROMPT_TOKEN_IDS: ids}
+    answer = httpx.post(f"{server.url}{path}", json=fields, timeout=60)
     return read(answer, AT[path].response_format)
 
 
-def seen(server: Server, way: Way, colour: str, *, ids: Any = None) -> Answer:
-    """Show the server an image."""
+def show(server: Server, way: Way, colour: str, *, ids: Any = None) -> Answer:
+    """Send an image."""
     if way.first:
         assert ask(server, way.first(colour)).status == 200
     return ask(server, way.body(colour), path=way.path, ids=ids)
@@ -59,31 +59,31 @@ def seen(server: Server, way: Way, colour: str, *, ids: Any = None) -> Answer:
 @pytest.mark.parametrize("way", WAYS)
 def test_image_beside_ids(server: Server, forwarded: list[int], way: str, stream: bool) -> None:
     """
-    The answer is the one without ids, and another for a picture of another colour.
+    The answer is the one without IDs, and differs for a picture of another colour.
     """
-    shown = replace(WAYS[way], body=lambda colour: {**WAYS[way].body(colour), "stream": stream})
+    streamed = replace(WAYS[way], body=lambda colour: {**WAYS[way].body(colour), "stream": stream})
 
-    plain = [seen(server, shown, colour) for colour in COLOURS]
-    beside = [seen(server, shown, colour, ids=forwarded) for colour in COLOURS]
+    plain = [show(server, streamed, colour) for colour in COLOURS]
+    beside = [show(server, streamed, colour, ids=forwarded) for colour in COLOURS]
 
     assert [200, 200] == [answer.status for answer in beside], beside[0].error
     assert plain == beside
-    assert (beside[0] != beside[1]) == shown.seen
+    assert (beside[0] != beside[1]) == streamed.seen
 
 
 @pytest.mark.parametrize("ids", [[True], "abc", []], ids=repr)
 def test_ids_beside_an_image_are_not_checked(server: Server, ids: Any) -> None:
     """
-    What is left aside need not be well formed.
+    Malformed IDs beside an image are ignored.
     """
     way = WAYS["image-url"]
 
-    assert seen(server, way, "red") == seen(server, way, "red", ids=ids)
+    assert show(server, way, "red") == show(server, way, "red", ids=ids)
 
 
 def test_ids_beside_text_are_used(server: Server, forwarded: list[int]) -> None:
     """
-    A vision model reuses the ids of a chat that is all text.
+    A vision model reuses the IDs of a text chat.
     """
     expected = ask(server, chat())
     other = {"messages": [{"role": "user", "content": [TEXT, TEXT, TEXT]}]}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images through a prefill and a decode instance, whose router forwards ids all the same."""
+"""Images through a prefill and a decode instance whose router forwards IDs too."""
 
 from __future__ import annotations
 
@@ -23,52 +23,52 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
         yield pair
 
 
-def said(server: Server, **body: Any) -> tuple[str, list[int]]:
-    """Return the text of a chat and the ids of its prompt."""
+def reply(server: Server, **body: Any) -> tuple[str, list[int]]:
+    """Return the text of the answer to a chat, and the token IDs of the prompt."""
     answer = server.chat(**body, return_token_ids=True).raise_for_status().json()
     return answer["choices"][0]["message"]["content"], answer["prompt_token_ids"]
 
 
-def asks(colour: str) -> dict[str, Any]:
-    """A chat about a picture."""
+def question(colour: str) -> dict[str, Any]:
+    """Return the body of a chat about a picture."""
     return {**WAYS["image-url"].body(colour), "temperature": 0, "max_tokens": 8}
 
 
 def test_decode_looks_at_the_image(pair: Pair) -> None:
     """
-    With the ids of prefill beside the image, each colour has the answer of one instance alone.
+    With the IDs of prefill beside the image, each colour gets the answer of one instance alone.
     """
     answers = []
     for colour in COLOURS:
-        handover = pair.run_prefill(**asks(colour))
+        handover = pair.run_prefill(**question(colour))
         params = handover.with_ids(handover.ids)
-        answers.append(said(pair.decode, **asks(colour), kv_transfer_params=params))
+        answers.append(reply(pair.decode, **question(colour), kv_transfer_params=params))
 
-    assert [said(pair.prefill, **asks(colour)) for colour in COLOURS] == answers
+    assert [reply(pair.prefill, **question(colour)) for colour in COLOURS] == answers
     assert answers[0][0] != answers[1][0]
 
 
 def test_ids_of_another_chat_do_not_replace_an_image(pair: Pair) -> None:
     """
-    The image decides, not the ids that came beside it.
+    Decode uses the image, not the IDs of another chat beside it.
     """
     text = pair.run_prefill(**chat(), temperature=0)
-    handover = pair.run_prefill(**asks("red"))
+    handover = pair.run_prefill(**question("red"))
 
-    answer = said(pair.decode, **asks("red"), kv_transfer_params=handover.with_ids(text.ids))
+    answer = reply(pair.decode, **question("red"), kv_transfer_params=handover.with_ids(text.ids))
 
-    assert said(pair.prefill, **asks("red")) == answer
+    assert reply(pair.prefill, **question("red")) == answer
 
 
 def test_text_is_reused(pair: Pair) -> None:
     """
-    The same model reuses the ids of a chat without an image.
+    The same model reuses the IDs of a chat without an image.
     """
-    asked = {**chat(), "temperature": 0, "max_tokens": 8}
+    body = {**chat(), "temperature": 0, "max_tokens": 8}
     other = {"messages": [{"role": "user", "content": "Count to three."}]}
-    handover = pair.run_prefill(**asked)
+    handover = pair.run_prefill(**body)
     params = handover.with_ids(handover.ids)
 
-    answer = said(pair.decode, **{**asked, **other}, kv_transfer_params=params)
+    answer = reply(pair.decode, **{**body, **other}, kv_transfer_params=params)
 
-    assert said(pair.prefill, **asked) == answer
+    assert reply(pair.prefill, **body) == answer

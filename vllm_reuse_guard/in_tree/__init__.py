@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The guard inside of a vLLM tree: what the last two lines of each patched module call.
+The guard inside a vLLM tree: the function that the last two lines of each patched module call.
 
 ``vllm-reuse-guard in-tree apply`` copies this package to ``vllm/reuse_guard`` and adds the lines.
 """
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
     from ..installer import Patch
 
 FOLDER = "reuse_guard"
-"""Where the copy of this package is, below ``vllm``."""
+"""The folder of the copy of this package, below ``vllm``."""
 
 LINES = (
     b"from vllm.reuse_guard.in_tree import guard as _reuse_guard  # noqa: E402\n"
     b"_reuse_guard(__name__)\n"
 )
-"""What each patched module ends with."""
+"""The last lines of each patched module."""
 
 RECORD = "applied"
-"""The module, beside this one in the copy, whose APPLIED says what was done to the tree."""
+"""The module beside this one in the copy; its APPLIED is the record of ``apply``."""
 
 
 @dataclass(frozen=True)
 class Applied:
     """
-    What was done to a tree.
+    The record of ``apply`` in a tree.
 
-    version: of the guard. originals: the SHA-256 of each patched file as it was before, by its
-    path below ``vllm``. copies: that of each file of the copied package, by its path below it.
+    version: the version of the guard. originals: the SHA-256 of each patched file before, by its
+    path below ``vllm``. copies: the SHA-256 of each copied file, by its path below the copy.
     """
 
     version: str
@@ -48,9 +48,9 @@ class Applied:
 
 def guard(module: str) -> None:
     """
-    Guard an upstream module that is imported to its end; module: its ``__name__``.
+    Patch an imported upstream module; module: its ``__name__``.
 
-    Raises SystemExit with one line if the guard cannot do its work.
+    Raises SystemExit with one line if the guard cannot work.
     """
     from ..plugin import guard_module
 
@@ -60,10 +60,10 @@ def guard(module: str) -> None:
 @cache
 def require_complete() -> None:
     """
-    Raise IncompleteTreeError unless every module of this tree that has a patch has its lines.
+    Raise IncompleteTreeError if a module of this tree that needs a patch lacks its lines.
 
-    Looked at once per process: an ``apply`` or ``revert`` that was interrupted must not leave a
-    server half guarded.
+    Checked once in each process: an interrupted ``apply`` or ``revert`` must not leave a server
+    half guarded.
     """
     from ..installer import folder_of_vllm
     from ..patches import needed_by
@@ -75,7 +75,7 @@ def require_complete() -> None:
 
 
 def files_of(patches: Iterable[Patch], vllm: Path) -> list[str]:
-    """Return the files that patches are for, by their paths below ``vllm``, each once."""
+    """Return the files that patches change, by their paths below ``vllm``."""
     from ..installer import file_of
 
     files = (file_of(patch.path_in(vllm), vllm) for patch in patches)
@@ -83,7 +83,7 @@ def files_of(patches: Iterable[Patch], vllm: Path) -> list[str]:
 
 
 def unguarded(vllm: Path, files: Iterable[str]) -> list[str]:
-    """Return those of the files, given by their paths below ``vllm``, that lack the lines."""
+    """Return the files, by their paths below ``vllm``, that lack the lines of the guard."""
     return [file for file in files if not _ends_with_lines(vllm / file)]
 
 

@@ -2,9 +2,9 @@
 """
 The registry: every patch, in the order in which they are applied.
 
-``doctor``, the docs and CI read this tuple. A patch stands at the path of the upstream
-module that it patches, below this folder; it collects facts and acts, the rules are in
-``core``.
+It is the one place that names upstream modules and patch points; ``doctor``, the docs and CI
+read it. A patch is a module below this folder, by process and topic. It collects facts and acts;
+the rules are in ``rules``.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ PATCHES = (
         name="api_server.flags",
         module="engine.arg_utils",
         patch_points=("EngineArgs.add_cli_args",),
-        why="An operator chooses settings as flags, in a configuration file or as variables.",
-        upstream="No such settings.",
+        why="Operators set the guard by flags, in a configuration file, or by variables.",
+        upstream="No such flags.",
         unchanged="Every other flag.",
-        remove_when="Upstream has flags of its own for what the settings say.",
+        remove_when="Upstream has flags for these settings.",
         tests=("tests/contract/behaviour/test_flags.py::test_policy",),
     ),
     Patch(
@@ -34,12 +34,12 @@ PATCHES = (
             "OnlineRenderer._make_request_with_harmony",
         ),
         also=(PARSER_MAP,),
-        why="Every reader of forwarded ids calls one function, which passes ids that hang or "
-        "kill the engine, drop images, or fail after a stream has opened.",
-        upstream="No check up to 0.31. From 0.32 type and vocabulary are checked; a missing "
-        "connector, a missing embedding row and the length of the context are not.",
-        unchanged="A request without forwarded ids is rendered as before.",
-        remove_when="Upstream decides by the whole table of decisions before a stream opens.",
+        why="One function returns the forwarded IDs to every reader. It accepts IDs that hang or "
+        "crash the engine, drop images, or fail after a stream has opened.",
+        upstream="No check up to 0.31. From 0.32 vLLM checks type and vocabulary, but not the KV "
+        "connector, the embedding table and the context length.",
+        unchanged="Requests without forwarded IDs.",
+        remove_when="Upstream decides by every row of the specification before a stream opens.",
         tests=("tests/contract/behaviour/test_conformance.py::test_case",),
     ),
     Patch(
@@ -51,11 +51,11 @@ PATCHES = (
             "BatchChatCompletionRequest.to_chat_completion_request",
         ),
         why="Validation drops the media keys of some content parts and turns some content into "
-        "one-shot iterators, so that only the raw body tells whether all of it is text.",
-        upstream="From 0.32 a validator of its own does the same; it counts fewer things as "
-        "media. From 0.32 a batch with ids is refused.",
-        unchanged="What is valid and what is not; the errors of validation.",
-        remove_when="Upstream's own validator takes for media whatever this one does.",
+        "one-shot iterators: only the raw body tells whether a conversation is text.",
+        upstream="From 0.32 vLLM has such a validator, which knows fewer kinds of media, and "
+        "rejects a batch with forwarded IDs.",
+        unchanged="Which bodies are valid; the validation errors.",
+        remove_when="Upstream's validator recognizes the same media.",
         tests=(
             "tests/contract/behaviour/test_requests.py::test_validation_leaves_the_callers_body_alone",
             "tests/contract/behaviour/test_conformance.py::test_case",
@@ -66,12 +66,12 @@ PATCHES = (
         name="api_server.request_models.responses",
         module="entrypoints.openai.responses.protocol",
         patch_points=("ResponsesRequest", "ResponsesRequest.to_sampling_params"),
-        why="Media in the input is dropped beside forwarded ids; for a Harmony model, which "
-        "does not read the ids, they go to the engine and the connector.",
+        why="vLLM drops media in the input beside forwarded IDs. For Harmony models it passes the "
+        "IDs to the engine and the KV connector.",
         upstream="The same in every release.",
-        unchanged="What is valid and what is not; every other engine parameter.",
-        remove_when="Upstream scans the input as it does the messages of a chat, and takes the "
-        "ids out for Harmony too.",
+        unchanged="Which bodies are valid; every other engine parameter.",
+        remove_when="Upstream scans the input like the messages of a chat, and removes the IDs for "
+        "Harmony too.",
         tests=("tests/contract/behaviour/test_conformance.py::test_case",),
         only_with="renderers.online_renderer",
     ),
@@ -79,11 +79,11 @@ PATCHES = (
         name="api_server.request_models.completion",
         module="entrypoints.openai.completion.protocol",
         patch_points=("CompletionRequest.to_sampling_params",),
-        why="Ids beside a completion, which has a prompt of its own, go to the engine and the "
+        why="IDs beside a completion, which brings its own prompt, reach the engine and the KV "
         "connector.",
         upstream="The same in every release.",
         unchanged="Every other engine parameter.",
-        remove_when="Upstream takes the key out of a completion's transfer params.",
+        remove_when="Upstream removes the key from the transfer params of a completion.",
         tests=("tests/contract/behaviour/test_conformance.py::test_case",),
         only_with="renderers.online_renderer",
     ),
@@ -91,11 +91,11 @@ PATCHES = (
         name="api_server.generate_route",
         module="entrypoints.scale_out.token_in_token_out.serving",
         patch_points=("ServingTokens.serve_tokens",),
-        why="Ids beside a prompt that is token ids already go to the engine and the connector, "
-        "by the transfer params or by sampling_params.extra_args.",
-        upstream="By the latter in every release, by the former from 0.29.",
+        why="IDs beside a prompt of token IDs reach the engine and the KV connector, through the "
+        "transfer params or through sampling_params.extra_args.",
+        upstream="Through extra_args in every release, through the transfer params from 0.29.",
         unchanged="Everything else in the request.",
-        remove_when="Upstream takes the key out of both.",
+        remove_when="Upstream removes the key from both.",
         tests=(
             "tests/live/test_conformance.py::test_case"
             "[0.32.0-tiny-qwen2-connector-"
@@ -106,10 +106,10 @@ PATCHES = (
         name="api_server.error_answers",
         module="entrypoints.scale_out.render.serving",
         patch_points=("ServingRender.render_chat_request",),
-        why="/cohere/v2/chat/render answers 500 to what is raised, a refusal included.",
+        why="/cohere/v2/chat/render answers every exception, a rejection included, with 500.",
         upstream="A 400 from 0.32.",
-        unchanged="The other routes that render chats: their 400 is the same as if raised.",
-        remove_when="0.31 is no longer supported.",
+        unchanged="The other routes that render chats, whose 400 stays the same.",
+        remove_when="The guard drops vLLM 0.31.",
         tests=(
             "tests/live/test_conformance.py::test_case"
             "[0.31.0-tiny-qwen2-connector-"
@@ -122,11 +122,11 @@ PATCHES = (
         module="entrypoints.serve.tokenize.protocol",
         patch_points=("TokenizeChatRequest",),
         optional=("TokenizeChatRequest.to_chat_completion_request",),
-        why="Transfer params reach the reader as an extra field, and no validator looks for "
-        "media beside the ids.",
-        upstream="The same in every release; for Harmony models the field is lost from 0.33.",
-        unchanged="What is valid and what is not; the errors of validation.",
-        remove_when="Upstream scans these messages as it does those of a chat completion.",
+        why="The transfer params are an extra field here, and no validator looks for media beside "
+        "the IDs.",
+        upstream="The same in every release. From 0.33 Harmony models lose the field.",
+        unchanged="Which bodies are valid; the validation errors.",
+        remove_when="Upstream scans these messages like those of a chat completion.",
         tests=(
             "tests/contract/behaviour/test_requests.py::test_text_that_only_the_body_shows_to_tokenize",
             "tests/live/test_conformance.py::test_case"
@@ -139,10 +139,10 @@ PATCHES = (
         name="api_server.error_answers",
         module="entrypoints.anthropic.serving",
         patch_points=("AnthropicServingMessages.create_messages",),
-        why="/v1/messages answers 500 to what is raised, a refusal included.",
+        why="/v1/messages answers every exception, a rejection included, with 500.",
         upstream="A 400 from 0.28.",
-        unchanged="The answer to every other error.",
-        remove_when="0.27 is no longer supported.",
+        unchanged="The response to every other error.",
+        remove_when="The guard drops vLLM 0.27.",
         tests=(
             "tests/live/test_conformance.py::test_case"
             "[0.27.0-tiny-qwen2-connector-"
@@ -154,10 +154,10 @@ PATCHES = (
         name="api_server.error_answers",
         module="entrypoints.cohere.serving",
         patch_points=("CohereServingChatV2.create_chat_v2",),
-        why="/cohere/v2/chat answers 500 to what is raised, a refusal included.",
+        why="/cohere/v2/chat answers every exception, a rejection included, with 500.",
         upstream="A 400 from 0.32.",
-        unchanged="The answer to every other error.",
-        remove_when="0.31 is no longer supported.",
+        unchanged="The response to every other error.",
+        remove_when="The guard drops vLLM 0.31.",
         tests=(
             "tests/live/test_conformance.py::test_case"
             "[0.31.0-tiny-qwen2-connector-"
@@ -169,12 +169,11 @@ PATCHES = (
         name="api_server.transfer_params",
         module="entrypoints.generate.base.serving",
         patch_points=("GenerateBaseServing._with_kv_transfer_rejection_cleanup",),
-        why="Transfer params that lack a field or have one of a wrong type kill or hang the "
-        "engine. The notice of a request that fails before it is rendered carries its ids.",
+        why="Transfer params with a missing or wrongly typed field crash or hang the engine. The "
+        "rejection notice of a request that fails before rendering carries its IDs.",
         upstream="No check in any release.",
-        unchanged="When a notice is sent, and everything in it but the ids.",
-        remove_when="Upstream checks transfer params per connector, and its notice names the "
-        "remote blocks and nothing else.",
+        unchanged="When vLLM sends a notice, and its content without the IDs.",
+        remove_when="Upstream checks transfer params per connector, and its notice carries no IDs.",
         tests=(
             "tests/contract/behaviour/test_requests.py::test_notice_of_an_early_refusal_carries_no_ids",
             "tests/live/test_conformance.py::test_case"
@@ -186,10 +185,10 @@ PATCHES = (
         name="api_server.batch_route",
         module="entrypoints.openai.chat_completion.batch_serving",
         patch_points=("OpenAIServingChatBatch.create_batch_chat_completion",),
-        why="A batch is served outside of the cleanup: prefill keeps the blocks of a refused one "
-        "until their lease ends, and nobody looks at its transfer params.",
+        why="vLLM serves batches outside its rejection cleanup: prefill keeps the blocks of a "
+        "refused batch until their lease ends, and nothing checks its transfer params.",
         upstream="The same in every release.",
-        unchanged="A batch without transfer params.",
+        unchanged="Batches without transfer params.",
         remove_when="Upstream serves batches inside its cleanup.",
         tests=("tests/live/test_pair.py::test_every_refusal_frees_the_blocks_of_prefill",),
     ),
@@ -197,11 +196,11 @@ PATCHES = (
         name="api_server.refused_body",
         module="entrypoints.serve.exception_handling.register",
         patch_points=("validation_exception_handler", "vllm_error_handler", "exception_handler"),
-        why="A body that is not valid, beside valid transfer params, is refused without a word "
-        "to the connector: prefill keeps its blocks until their lease ends.",
+        why="vLLM rejects an invalid body without a rejection notice: prefill keeps its blocks "
+        "until their lease ends.",
         upstream="The same in every release.",
-        unchanged="The answer.",
-        remove_when="Upstream tells the connector of every refused request.",
+        unchanged="The response.",
+        remove_when="Upstream sends the notice for every rejected request.",
         tests=("tests/live/test_pair.py::test_every_refusal_frees_the_blocks_of_prefill",),
         earlier="entrypoints.openai.api_server",
     ),
@@ -209,11 +208,11 @@ PATCHES = (
         name="api_server.metrics",
         module="entrypoints.serve.instrumentator.metrics",
         patch_points=("attach_router",),
-        why="What decides about ids is not told by which endpoint a request came, and an operator "
-        "wants to know what his metrics are about.",
-        upstream="No metrics about forwarded ids in any release.",
+        why="The code that decides does not know the endpoint of a request, which is a label of "
+        "the guard's metrics.",
+        upstream="No metrics for forwarded IDs in any release.",
         unchanged="Every other metric.",
-        remove_when="Upstream counts what becomes of forwarded ids.",
+        remove_when="Upstream counts the outcomes of forwarded IDs.",
         tests=("tests/live/test_metrics.py::test_decisions_are_counted",),
     ),
     Patch(
@@ -245,11 +244,11 @@ PATCHES = (
             "InputProcessor._validate_model_input",
             "InputProcessor._validate_prompt_len",
         ),
-        why="Ids that were decided about are all looked at once more before the engine gets them, "
-        "while no other request is served.",
-        upstream="Once up to 0.31, beside no other check; twice from 0.32.",
-        unchanged="The check of every other prompt, and of the length.",
-        remove_when="Upstream checks forwarded ids once.",
+        why="vLLM checks every reused ID again before the engine gets them, and serves no other "
+        "request meanwhile.",
+        upstream="Up to 0.31 this is the only check. From 0.32 vLLM checks them twice.",
+        unchanged="The check of every other prompt, and the check of the length.",
+        remove_when="Upstream checks forwarded IDs once.",
         tests=(
             "tests/contract/behaviour/test_requests.py::test_ids_that_are_used_are_looked_at_once",
         ),
@@ -259,11 +258,11 @@ PATCHES = (
         name="api_server.detokenizer",
         module="v1.engine.detokenizer",
         patch_points=("FastIncrementalDetokenizer.__init__",),
-        why="The first token of an answer waits until the whole prompt is decoded once more. If "
-        "the prompt ends inside of a character, its text is given out as part of the answer.",
+        why="The first token waits until the whole prompt is detokenized. If the prompt ends "
+        "inside a character, the answer begins with the text of the prompt.",
         upstream="The same in every release.",
-        unchanged="Every piece of text, for prompts that end where a character ends.",
-        remove_when="Upstream primes its decode stream with the end of the prompt.",
+        unchanged="All output text of prompts that end on a character boundary.",
+        remove_when="Upstream gives its decode stream only the end of the prompt.",
         tests=(
             "tests/contract/behaviour/test_detokenizer.py::test_prompt_that_ends_inside_of_a_character",
             "tests/live/test_prompt_text.py::test_forwarded_ids",
@@ -281,13 +280,12 @@ PATCHES = (
             "EngineCoreProc.process_input_sockets",
             "EngineCoreProc.process_output_sockets",
         ),
-        why="A frame that cannot be decoded ends the thread that takes requests in: every later "
-        "request hangs while /health says 200. Front ends that are not vLLM's own in Python "
-        "check no transfer params.",
+        why="A frame that the engine core cannot decode ends its input thread: every later request "
+        "hangs while /health returns 200. The Rust front end and gRPC check no transfer params.",
         upstream="The same in every release.",
-        unchanged="Every request that can be decoded and served.",
-        remove_when="Upstream decodes inside the handling of errors, and checks transfer params "
-        "in the engine core.",
+        unchanged="Every valid request.",
+        remove_when="Upstream decodes inside its error handling, and checks transfer params in the "
+        "engine core.",
         tests=(
             "tests/contract/behaviour/test_engine_core.py::test_undecodable_request_says_whose_it_is",
             "tests/contract/behaviour/test_engine_core.py::test_bad_params_are_refused",
@@ -298,29 +296,29 @@ PATCHES = (
         name="engine_core.nixl_handshake",
         module="distributed.kv_transfer.kv_connector.v1.nixl.base_scheduler",
         patch_points=("NixlBaseConnectorScheduler._nixl_handshake_listener",),
-        why="A handshake that cannot be read, or for a rank that is not here, ends the thread "
-        "that answers them: nobody can pull from this instance any more, and /health says 200.",
+        why="A handshake that NIXL cannot read, or one for an unknown rank, ends the listener "
+        "thread: no instance can pull from this one any more, and /health returns 200.",
         upstream="The same in every release.",
-        unchanged="The answer to every other handshake.",
-        remove_when="Upstream answers or drops a bad handshake and goes on.",
+        unchanged="Every other handshake.",
+        remove_when="Upstream survives an invalid handshake.",
         tests=("tests/live/test_engine_core.py::test_handshakes_go_on_after_a_bad_one",),
     ),
     Patch(
         name="worker.nixl_pull",
         module="distributed.kv_transfer.kv_connector.v1.nixl.pull_worker",
         patch_points=("NixlPullConnectorWorker._read_blocks_for_req",),
-        why="Transfer params with too few blocks for the prompt, or more groups than the model "
-        "has, fail an assertion of the worker, which takes the engine with it.",
+        why="Transfer params with too few blocks for the prompt, or more cache groups than the "
+        "model has, fail an assertion in the worker and end the engine.",
         upstream="The same in every release.",
-        unchanged="Every pull that fits.",
-        remove_when="Upstream fails the request whose pull cannot begin.",
+        unchanged="Every pull whose blocks fit.",
+        remove_when="Upstream fails only the request whose pull cannot start.",
         tests=("tests/live/test_pair.py::test_pull_that_does_not_fit_fails_alone",),
     ),
 )
 
 
 def needed_by(version: str) -> tuple[Patch, ...]:
-    """Return the patches that a vLLM of this version needs: all but those it does without."""
+    """Return the patches that a vLLM version needs."""
     return tuple(
         patch
         for patch in PATCHES

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``vllm-reuse-guard``. It imports no vLLM: it runs where none is, or a broken one."""
+"""The command ``vllm-reuse-guard``. It imports no vLLM, so it works beside a broken one."""
 
 from __future__ import annotations
 
@@ -28,23 +28,25 @@ from .doctor import Report, Start, examine
 from .in_tree import Tree
 from .probe.discovery import ProbeError, discover
 from .probe.reports import Format, describe, summary, table, write
-from .probe.session import UNSAFE_WARNING, Probed, plan, run
+from .probe.session import UNSAFE_WARNING, ProbeReport, plan, run
 from .probe.transport import BoundedTransport
 
 _HELD, _NOT_HELD, _COULD_NOT = 0, 1, 2
-"""What the command ends with: all is well, something is not, it could not tell."""
+"""Exit statuses: every requirement holds, one does not, the command could not run."""
 
 _WIDE = 2000
 _CASES_A_LINE = 20
 
 app = typer.Typer(
     name="vllm-reuse-guard",
-    help="Checks for prompt token ids that are forwarded to a vLLM decode instance.",
+    help="Checks prompt token IDs and KV transfer params that are forwarded to vLLM.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-in_tree = typer.Typer(help="The guard inside of a vLLM tree.", no_args_is_help=True)
+in_tree = typer.Typer(
+    help="Add the guard to a vLLM source tree, or remove it.", no_args_is_help=True
+)
 app.add_typer(in_tree, name="in-tree")
 
 _TREE = Annotated[
@@ -53,38 +55,42 @@ _TREE = Annotated[
         "--tree",
         exists=True,
         file_okay=False,
-        help="A vLLM checkout or package. By default the vLLM that this Python imports.",
+        help="A vLLM checkout or package. Default: the vLLM that this Python imports.",
     ),
 ]
 
 
-_URLS = Annotated[list[str], typer.Argument(help="Where the servers answer.", metavar="URL...")]
-_FORMAT = Annotated[Format, typer.Option("--format", help="How the result is written.")]
+_URLS = Annotated[list[str], typer.Argument(help="Base URLs of the servers.", metavar="URL...")]
+_FORMAT = Annotated[Format, typer.Option("--format", help="Output format.")]
 _CASES = Annotated[
     list[str] | None,
-    typer.Option("--case", metavar="ID", help="Send this case only; can be given several times."),
+    typer.Option(
+        "--case", metavar="ID", help="Send only this case. Repeat the option for several cases."
+    ),
 ]
 _MODEL = Annotated[
     str | None,
-    typer.Option("--model", help="The model to ask. By default the first that the server has."),
+    typer.Option("--model", help="Model name. Default: the first model of the server."),
 ]
 _KEY = Annotated[
     str | None,
-    typer.Option("--api-key", envvar="VLLM_API_KEY", help="Sent as a bearer token."),
+    typer.Option("--api-key", envvar="VLLM_API_KEY", help="API key, sent as a bearer token."),
 ]
-_TIMEOUT = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for each answer.")]
+_TIMEOUT = Annotated[
+    float, typer.Option("--timeout", min=0.1, help="Timeout of each request, in seconds.")
+]
 _UNSAFE = Annotated[bool, typer.Option("--unsafe", help=UNSAFE_WARNING)]
 _CONNECTOR = Annotated[
     bool | None,
     typer.Option(
         "--connector/--no-connector",
-        help="Whether the servers are to use forwarded ids, as those with a KV connector are. "
-        "By default that is looked up: NixlConnector and the guard show themselves on /metrics.",
+        help="Whether the servers have a KV connector and must reuse forwarded IDs. Default: read "
+        "from /metrics, which shows NixlConnector and the guard.",
     ),
 ]
 _ARGUMENTS = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[-- ARGUMENT...]", help="What would follow `vllm serve`."),
+    typer.Argument(metavar="[-- ARGUMENT...]", help="The arguments of `vllm serve`."),
 ]
 
 
@@ -92,7 +98,7 @@ _ARGUMENTS = Annotated[
 def show_version(
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
 ) -> None:
-    """Show the version, if that is all that is asked for."""
+    """Checks prompt token IDs and KV transfer params that are forwarded to vLLM."""
     if version:
         typer.echo(f"vllm-reuse-guard {__version__}")
         raise typer.Exit
@@ -101,9 +107,9 @@ def show_version(
 @in_tree.command()
 def diff(tree: _TREE = None) -> None:
     """
-    Print the guard as a patch for `git apply`; nothing if the tree has it.
+    Print the in-tree form as a patch for `git apply`; print nothing if the tree has it.
 
-    Ends with 0, or with 2 and the reason if the tree is none that the guard fits.
+    Exit status: 0 on success, 2 with the reason if the guard does not fit the tree.
     """
     typer.echo(Tree.at(tree).diff(), nl=False)
 
@@ -111,25 +117,25 @@ def diff(tree: _TREE = None) -> None:
 @in_tree.command()
 def apply(tree: _TREE = None) -> None:
     """
-    Put the guard into the tree; go on where an interrupted run stopped.
+    Add the guard to the tree. Resumes an interrupted run.
 
-    Ends with 0 if the guard is in then, with 2 and the reason if not.
+    Exit status: 0 if the tree has the guard, 2 with the reason if not.
     """
     found = Tree.at(tree)
     done = found.apply()
-    typer.echo(f"{found.vllm}: the guard {'is in now' if done else 'was in already'}")
+    typer.echo(f"{found.vllm}: the guard {'was added' if done else 'is already there'}")
 
 
 @in_tree.command()
 def revert(tree: _TREE = None) -> None:
     """
-    Take the guard out of the tree, to the byte.
+    Remove the guard from the tree and restore every byte.
 
-    Ends with 0 if the guard is out then, with 2 and the reason if not.
+    Exit status: 0 if the tree is without the guard, 2 with the reason if not.
     """
     found = Tree.at(tree)
     done = found.revert()
-    typer.echo(f"{found.vllm}: the guard {'is out now' if done else 'was not in'}")
+    typer.echo(f"{found.vllm}: the guard {'was removed' if done else 'is not there'}")
 
 
 @app.command()
@@ -144,9 +150,9 @@ def probe(
     connector: _CONNECTOR = None,
 ) -> None:
     """
-    Try the conformance cases on running servers, guarded or not, side by side.
+    Run the conformance cases against running servers, guarded or not, side by side.
 
-    Ends with 0 if all cases hold that were tried, 1 if some do not, 2 if it could not be tried.
+    Exit status: 0 if every attempted case holds, 1 if one fails, 2 if the probe could not run.
     """
     chosen = _choose(case or [])
     if unsafe:
@@ -164,7 +170,7 @@ def probe(
             )
             for url in urls
         ]
-        # All of them first: a server that is not there is found out at once.
+        # All servers first: an unreachable one is reported at once.
         found = [discover(client, model=model, connector=connector) for client in clients]
         progress = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
         probed = []
@@ -184,12 +190,13 @@ def probe(
 @app.command()
 def doctor(
     arguments: _ARGUMENTS = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write the findings as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
     """
-    Look whether a server is guarded that is started here.
+    Check whether `vllm serve`, started in this environment, would load the guard.
 
-    Ends with 0 if so, 1 if not, 2 if it cannot tell. It imports no vLLM and starts nothing.
+    Imports no vLLM and starts nothing. Exit status: 0 if the server would be guarded, 1 if not,
+    2 if doctor could not run.
     """
     report = examine(arguments or [])
     if as_json:
@@ -210,7 +217,7 @@ def _progress(bars: Progress, url: str, total: int) -> Callable[[], object]:
 
 
 class _Lines:
-    """Progress where there is no terminal for a bar: a line now and then."""
+    """Progress without a terminal: one line for every 20 cases."""
 
     def __init__(self, url: str, total: int) -> None:
         self._url = url
@@ -218,7 +225,7 @@ class _Lines:
         self._done = 0
 
     def advance(self) -> None:
-        """Count one case."""
+        """Count one case as done."""
         self._done += 1
         if self._done % _CASES_A_LINE == 0 or self._done == self._total:
             print(f"{self._url}: {self._done} of {self._total} cases", file=sys.stderr)
@@ -227,30 +234,32 @@ class _Lines:
 def _choose(ids: list[str]) -> list[Case]:
     if unknown := [name for name in ids if name not in cases()]:
         close = [like for name in unknown for like in get_close_matches(name, cases())]
-        listed = "a probe without --case lists them"
+        listed = "run the probe without --case to list them"
         hint = f"did you mean {', '.join(close)}?" if close else listed
-        raise ProbeError(f"there is no case {', '.join(map(repr, unknown))}; {hint}")
+        raise ProbeError(f"unknown case {', '.join(map(repr, unknown))}; {hint}")
     return [case for case in cases().values() if not ids or case.id in ids]
 
 
-def _show(probed: list[Probed], wanted: Format) -> None:
+def _show(probed: list[ProbeReport], wanted: Format) -> None:
     if wanted is not Format.TABLE:
         typer.echo(write(probed, wanted), nl=False)
         return
     _print(table(probed))
     for one in probed:
-        typer.echo(f"\n{one.about.url}: {describe(one.about)}\n  {summary(one)}")
+        typer.echo(f"\n{one.server.url}: {describe(one.server)}\n  {summary(one)}")
 
 
 def _show_report(report: Report) -> None:
     typer.echo(f"vllm-reuse-guard {report.guard}, vLLM: {report.vllm or 'none'}")
-    found = Table("", "looked at", "found")
+    found = Table("", "check", "result")
     for finding in report.findings:
         mark = Text("ok", "green") if finding.good else Text("BAD", "bold red")
         found.add_row(mark, finding.subject, Text(finding.says))
     patches = Table("patch", "module", "state")
     for patch in report.patches:
-        patches.add_row(patch.name, patch.module, Text(", ".join([patch.state.value, *patch.missing])))
+        patches.add_row(
+            patch.name, patch.module, Text(", ".join([patch.state.value, *patch.missing]))
+        )
     chosen = Table("setting", "value", "from")
     for setting in report.settings:
         chosen.add_row(setting.name, Text(setting.value), setting.source)
@@ -258,14 +267,14 @@ def _show_report(report: Report) -> None:
         if section.row_count:
             typer.echo()
             _print(section)
-    typer.echo(f"\nA server that is started here {report.start.value}.")
+    typer.echo(f"\nResult: `vllm serve`, started here, {report.start.value}.")
 
 
 def _print(made: Table) -> None:
     if sys.stdout.isatty():
         Console().print(made)
         return
-    # In a file or a pipe a row is a line, as wide as it is, without lines drawn around it.
+    # In a file or a pipe a row is one line, whatever its width, without borders.
     made.box = None
     plain = Console(width=_WIDE, color_system=None)
     with plain.capture() as captured:
@@ -275,7 +284,7 @@ def _print(made: Table) -> None:
 
 
 def main() -> None:
-    """Run the command; ends with 2 and one line if it could not do its work."""
+    """Run the command. Exit status 2, with one line, if it could not run."""
     try:
         app()
     except (GuardError, ProbeError, OSError) as error:

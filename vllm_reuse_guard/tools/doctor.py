@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is a server guarded that is started here? Found out from files, without importing vLLM."""
+"""Check, from files and without importing vLLM, whether a server started here is guarded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .in_tree import Tree
 
 
 class PatchState(str, Enum):
-    """What becomes of a patch in the vLLM that is here."""
+    """The state of a patch in the installed vLLM."""
 
     APPLIES = "applies"
     UPSTREAM = "upstream has it"
@@ -35,17 +35,17 @@ class PatchState(str, Enum):
 
 
 class Start(str, Enum):
-    """What a server does that is started here, the worst first."""
+    """What ``vllm serve``, started here, does; the worst first."""
 
-    UNGUARDED = "runs WITHOUT the guard"
-    PARTLY = "runs with a front end that is NOT guarded"
+    UNGUARDED = "runs UNGUARDED"
+    PARTLY = "runs with an UNGUARDED front end"
     REFUSED = "refuses to start"
     GUARDED = "is guarded"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at, and what a server does for it."""
+    """The result of one check; ``start``: what the server does because of it."""
 
     subject: str
     start: Start
@@ -53,7 +53,7 @@ class Finding:
 
     @property
     def good(self) -> bool:
-        """Whether nothing of this keeps the guard out."""
+        """Whether this check lets the server start guarded."""
         return self.start is Start.GUARDED
 
 
@@ -69,7 +69,7 @@ class PatchFinding:
 
 @dataclass(frozen=True)
 class SettingFinding:
-    """A setting in force, and where its value comes from."""
+    """A setting in force, and the source of its value."""
 
     name: str
     value: str
@@ -78,7 +78,7 @@ class SettingFinding:
 
 @dataclass(frozen=True)
 class Report:
-    """All that was found; vllm: the folder of the package, None if there is none."""
+    """All findings; vllm: the folder of the vLLM package, None without one."""
 
     guard: str
     vllm: str | None
@@ -89,31 +89,31 @@ class Report:
 
     @property
     def start(self) -> Start:
-        """What a server does that is started here: the worst of what was found."""
+        """What ``vllm serve``, started here, does: the worst finding decides."""
         starts = {finding.start for finding in self.findings}
-        # What is never loaded refuses nothing.
+        # A plugin that vLLM never loads cannot refuse a start.
         return next(start for start in Start if start in starts)
 
 
 class _FlagError(Exception):
-    """A flag of the guard that means nothing; the message says which."""
+    """An invalid flag of the guard; the message names it."""
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """Raise what argparse would end the process for."""
+        """Raise where argparse would end the process."""
         raise _FlagError(message)
 
 
 def examine(arguments: Sequence[str] = ()) -> Report:
     """
-    Look at the environment of this Python as ``vllm serve`` would find it.
+    Examine the environment of this Python as ``vllm serve`` would find it.
 
-    arguments: what would follow ``vllm serve``; the guard's own flags among them are read.
+    arguments: those of ``vllm serve``, flags of the guard included.
     """
     file: list[str] = []
     try:
-        # The command line is above what its configuration file says.
+        # The command line overrides its configuration file.
         file = _read_config(arguments)
         chosen = _examine_settings(file, arguments)
     except _FlagError as error:
@@ -121,7 +121,7 @@ def examine(arguments: Sequence[str] = ()) -> Report:
     try:
         tree = Tree.at(None)
     except TreeError:
-        missing = Finding("vLLM", Start.REFUSED, f"{sys.executable} imports no vllm")
+        missing = Finding("vLLM", Start.REFUSED, f"{sys.executable} cannot import vllm")
         return Report(__version__, None, None, (missing, chosen), (), _settings_in_force(chosen))
     patches = tuple(_examine_patches(tree))
     findings = (
@@ -137,7 +137,7 @@ def examine(arguments: Sequence[str] = ()) -> Report:
 
 
 def _examine_settings(*told: Sequence[str]) -> Finding:
-    # Abbreviations are flags for vLLM too, and it takes underscores in names for dashes.
+    # vLLM also accepts abbreviated flags, and underscores for dashes.
     parser = _Parser("vllm serve", add_help=False)
     add_flags(parser)
     try:
@@ -146,7 +146,7 @@ def _examine_settings(*told: Sequence[str]) -> Finding:
             parser.parse_known_args([*map(_with_dashes, arguments)])
     except SettingsError as error:
         return Finding("settings", Start.REFUSED, "; ".join(error.problems))
-    return Finding("settings", Start.GUARDED, "all of them have a meaning")
+    return Finding("settings", Start.GUARDED, "valid")
 
 
 def _with_dashes(argument: str) -> str:
@@ -178,8 +178,8 @@ def _examine_release(tree: Tree) -> Finding:
     return Finding(
         "release",
         Start.GUARDED if _is_overridden() else Start.REFUSED,
-        f"vLLM {tree.version or 'of an unknown version'} is not among those that are tested "
-        f"({', '.join(TESTED)}){f', but {OVERRIDE} is set' if _is_overridden() else ''}",
+        f"the guard is not tested on vLLM {tree.version or 'of unknown version'} "
+        f"(tested: {', '.join(TESTED)}){f'; {OVERRIDE} is set' if _is_overridden() else ''}",
     )
 
 
@@ -192,25 +192,29 @@ def _is_overridden() -> bool:
 
 def _examine_loading(tree: Tree) -> Finding:
     if tree.is_foreign:
-        return Finding("loading", Start.REFUSED, f"{tree.vllm}/{FOLDER} is not the guard's")
+        return Finding(
+            "loading", Start.REFUSED, f"{tree.vllm}/{FOLDER} was not created by `in-tree apply`"
+        )
     if tree.state is not TreeState.ABSENT:
         if faults := [*tree.lacking, *tree.changes()]:
-            says = f"in the tree, but not as `in-tree apply` leaves it: {', '.join(faults)}"
+            says = f"incomplete in-tree form: {', '.join(faults)}"
             return Finding("loading", Start.REFUSED, says)
-        return Finding("loading", Start.GUARDED, "in the tree")
+        return Finding("loading", Start.GUARDED, "in-tree form")
     found = _loaded()
     if found is not register:
-        return Finding("loading", Start.UNGUARDED, f"{NAME} in {GROUP} is {found or 'not there'}")
+        return Finding(
+            "loading", Start.UNGUARDED, f"entry point {NAME} in {GROUP}: {found or 'not installed'}"
+        )
     allowed = os.environ.get("VLLM_PLUGINS")
     if allowed is not None and NAME not in allowed.split(","):
-        says = f"{NAME!r} is not among VLLM_PLUGINS={allowed!r} (separated by commas, no blanks)"
+        says = f"VLLM_PLUGINS={allowed!r} does not contain {NAME!r} (comma-separated, no spaces)"
         return Finding("loading", Start.UNGUARDED, says)
-    says = f"as a plugin, VLLM_PLUGINS {'is not set' if allowed is None else f'has {NAME}'}"
+    says = f"plugin; VLLM_PLUGINS {'is not set' if allowed is None else f'contains {NAME}'}"
     return Finding("loading", Start.GUARDED, says)
 
 
 def _loaded() -> object:
-    # As vLLM does: what fails to load is passed over, and of several the last one counts.
+    # As vLLM does: it skips an entry point that fails to load, and the last of several counts.
     loaded = [_load(entry) for entry in entry_points(group=GROUP, name=NAME)]
     good = [one for one in loaded if not isinstance(one, str)]
     return (good or loaded or [None])[-1]
@@ -220,7 +224,7 @@ def _load(entry: EntryPoint) -> object:
     try:
         return entry.load()
     except Exception as error:
-        return f"{entry.value}, which does not load ({error})"
+        return f"{entry.value} fails to load ({error})"
 
 
 def _examine_patches(tree: Tree) -> Iterator[PatchFinding]:
@@ -239,14 +243,14 @@ def _examine_patch_points(patches: Sequence[PatchFinding]) -> Finding:
     if missing:
         start = Start.UNGUARDED if _is_overridden() else Start.REFUSED
         return Finding("patch_points", start, f"missing: {', '.join(missing)}")
-    return Finding("patch_points", Start.GUARDED, "all of them are there")
+    return Finding("patch_points", Start.GUARDED, "all present")
 
 
 def _examine_arguments(arguments: Sequence[str]) -> Iterator[Finding]:
     given = {_with_dashes(item).partition("=")[0] for item in arguments}
     yield _examine_front_end(given)
     if given and "--kv-transfer-config" not in given:
-        says = "no --kv-transfer-config: ids are used with the policy `always` alone"
+        says = "no --kv-transfer-config: IDs are reused only with the policy `always`"
         yield Finding("connector", Start.GUARDED, says)
 
 
@@ -255,13 +259,13 @@ def _examine_front_end(given: Set[str]) -> Finding:
     try:
         is_rust = int(rust) != 0
     except ValueError:
-        says = f"VLLM_USE_RUST_FRONTEND={rust!r} is no number, which vLLM takes it for"
+        says = f"invalid VLLM_USE_RUST_FRONTEND: must be an integer, got {rust!r}"
         return Finding("front end", Start.REFUSED, says)
     if is_rust:
         return Finding("front end", Start.PARTLY, "VLLM_USE_RUST_FRONTEND is set")
     if {"--grpc", "--grp"} & given:
-        return Finding("front end", Start.PARTLY, "--grpc is given")
-    return Finding("front end", Start.GUARDED, "vLLM's own, in Python")
+        return Finding("front end", Start.PARTLY, "--grpc is set")
+    return Finding("front end", Start.GUARDED, "vLLM's Python API server")
 
 
 def _read_config(arguments: Sequence[str]) -> list[str]:
@@ -275,11 +279,11 @@ def _read_config(arguments: Sequence[str]) -> list[str]:
 
 def _as_arguments(path: str) -> Iterator[str]:
     try:
-        # vLLM brings it, and reads the file by it.
+        # A dependency of vLLM, which reads the file with it.
         said = import_module("yaml").safe_load(Path(path).read_text())
     except Exception as error:
         reason = " ".join(str(error).split())
-        raise _FlagError(f"--config {path} cannot be read: {reason}") from None
+        raise _FlagError(f"cannot read --config {path}: {reason}") from None
     for name, value in said.items() if isinstance(said, dict) else ():
         if isinstance(value, list):
             yield from (f"--{name}", *map(str, value))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Put the guard into a vLLM tree and take it out again, to the byte (needs no vLLM to run)."""
+"""Add the guard to a vLLM tree and remove it again, byte for byte; needs no running vLLM."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _VERSION = re.compile(r"""^__version__ = version = ['"]([^'"]+)['"]""", re.MULTI
 
 
 class State(str, Enum):
-    """How much of the guard is in a tree."""
+    """The state of the in-tree form in a tree."""
 
     ABSENT = "not applied"
     APPLIED = "applied"
-    PARTIAL = "applied in part"
+    PARTIAL = "incomplete"
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,12 @@ class Tree:
         if path is None:
             spec = find_spec("vllm")
             if spec is None or not spec.submodule_search_locations:
-                raise TreeError("this Python", ("it imports no vllm; name one with --tree",))
+                raise TreeError("this Python", ("it cannot import vllm; set --tree",))
             return cls(Path(spec.submodule_search_locations[0]))
         for folder in (path / "vllm", path):
             if (folder / "engine" / "arg_utils.py").is_file():
                 return cls(folder.resolve())
-        raise TreeError(str(path), ("there is no vllm package here",))
+        raise TreeError(str(path), ("not a vLLM checkout or package",))
 
     @cached_property
     def version(self) -> str | None:
@@ -78,7 +78,7 @@ class Tree:
 
     @property
     def applied(self) -> Applied | None:
-        """What was done to this tree, by its own record; None without one."""
+        """The record of ``apply`` in this tree; None without one."""
         try:
             module = ast.parse((self.vllm / FOLDER / _RECORD_FILE).read_text())
             said = ast.literal_eval(module.body[-1].value)  # type: ignore[attr-defined]
@@ -88,12 +88,12 @@ class Tree:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the folder of the guard's copy is there and is somebody else's."""
+        """Whether ``vllm/reuse_guard`` exists but was not created by this tool."""
         return (self.vllm / FOLDER).exists() and self.applied is None
 
     @property
     def state(self) -> State:
-        """How much of the guard is here."""
+        """The state of the in-tree form."""
         guarded = [file for file in self._targets() if self._is_guarded(file)]
         if not guarded and not (self.vllm / FOLDER).exists():
             return State.ABSENT
@@ -101,7 +101,7 @@ class Tree:
 
     @property
     def lacking(self) -> list[str]:
-        """The files without which the guard is here in part only, if it is here at all."""
+        """The files that lack the lines of the guard."""
         applied = self.applied
         if applied is None:
             return [f"{FOLDER}/{_RECORD_FILE}"]
@@ -109,7 +109,7 @@ class Tree:
         return unguarded(self.vllm, sorted({*applied.originals, *own}))
 
     def changes(self) -> list[str]:
-        """What is not as ``apply`` has left it, one line each; nothing without a record."""
+        """One line for each file that changed since ``apply``; none without a record."""
         applied = self.applied
         if applied is None:
             return []
@@ -120,26 +120,28 @@ class Tree:
         }
         copies.pop(_RECORD_FILE)
         return [
-            f"{path} was changed after the guard was put in"
+            f"{path} changed after `in-tree apply`"
             for path, digest in applied.originals.items()
             if self._digest_before(path) != digest
         ] + [
-            f"{FOLDER}/{path} is not as it was written"
+            f"{FOLDER}/{path} changed after `in-tree apply`"
             for path in sorted(copies.keys() | applied.copies.keys())
             if copies.get(path) != applied.copies.get(path)
         ]
 
     def diff(self) -> str:
         """
-        Return a patch for ``git apply``, empty if the guard is here already.
+        Return a patch for ``git apply``, empty if the tree has the guard.
 
-        Raises TreeError if the tree is not one that it fits.
+        Raises TreeError if the guard does not fit the tree.
         """
         if self.state is State.APPLIED:
             return ""
         plan = self._plan()
         if self.state is State.PARTIAL:
-            raise self._error("the guard is here in part; run `in-tree apply` or `in-tree revert`")
+            raise self._error(
+                "the in-tree form is incomplete; run `in-tree apply` or `in-tree revert`"
+            )
         new = {f"vllm/{FOLDER}/{path}": data for path, data in plan.package.items()}
         changed = {f"vllm/{path}": data for path, data in plan.originals.items()}
         return "".join(
@@ -149,9 +151,9 @@ class Tree:
 
     def apply(self) -> bool:
         """
-        Put the guard in; go on where an interrupted run stopped. Returns whether anything was done.
+        Add the guard, or resume an interrupted run. Returns whether anything changed.
 
-        Raises TreeError, with nothing changed, if the tree is not one that it fits.
+        Raises TreeError, and changes nothing, if the guard does not fit the tree.
         """
         with self._alone():
             plan = self._plan()
@@ -167,9 +169,9 @@ class Tree:
 
     def revert(self) -> bool:
         """
-        Take the guard out, whichever version put it in. Returns whether anything was done.
+        Remove the guard of any version. Returns whether anything changed.
 
-        Raises TreeError, with nothing changed, if a file is not as it was left.
+        Raises TreeError, and changes nothing, if a file changed after ``apply``.
         """
         with self._alone():
             if self.state is State.ABSENT:
@@ -198,7 +200,9 @@ class Tree:
 
     def _require_own_folder(self) -> None:
         if self.is_foreign:
-            raise self._error(f"{FOLDER}/ is there, without {_RECORD_FILE} that would say by whom")
+            raise self._error(
+                f"vllm/{FOLDER}/ exists but was not created by this tool; move it away"
+            )
 
     def _plan(self) -> _Plan:
         self._require_own_folder()
@@ -206,7 +210,7 @@ class Tree:
         applied = self.applied
         if applied is not None and applied.version != __version__:
             faults.append(
-                f"it holds the in-tree form of {applied.version}, this is {__version__}; run "
+                f"the tree contains the in-tree form {applied.version}, this is {__version__}; run "
                 f"`in-tree revert` first"
             )
         if faults:
@@ -219,15 +223,15 @@ class Tree:
 
     def _misfits(self) -> Iterator[str]:
         if self.version is not None and not is_tested(self.version):
-            yield f"vLLM {self.version} is not among the tested releases ({', '.join(TESTED)})"
+            yield f"the guard is not tested on vLLM {self.version} (tested: {', '.join(TESTED)})"
         for patch in self._patches():
             for name in patch_points.missing(patch, self.vllm):
                 yield f"{name} is missing"
         for path in self._targets():
             if not (self.vllm / path).read_bytes().endswith(b"\n"):
-                yield f"{path} does not end with the end of a line"
+                yield f"{path} does not end with a newline"
             if (self.vllm / path).is_symlink():
-                yield f"{path} is a link to a file that may be others' too"
+                yield f"{path} is a symbolic link, whose target other trees can share"
 
     def _patches(self) -> tuple[Patch, ...]:
         return PATCHES if self.version is None else needed_by(self.version)
@@ -250,7 +254,7 @@ class Tree:
     def _require_writable(self, paths: Iterable[str]) -> None:
         folders = {self.vllm, *((self.vllm / path).parent for path in paths)}
         if any(not os.access(folder, os.W_OK) for folder in folders):
-            raise self._error("it cannot be written to by this user")
+            raise self._error("this user cannot write to it")
 
     def _write_package(self, package: dict[str, bytes]) -> None:
         # The folder appears whole or not at all.
@@ -312,7 +316,7 @@ def _runs_in_vllm(path: Path) -> bool:
 def _record(applied: Applied) -> bytes:
     lines = [
         "# SPDX-License-Identifier: Apache-2.0",
-        '"""What `in-tree apply` did to this tree: for the start, and for `in-tree revert`."""',
+        '"""The record of `in-tree apply`: read at the start, and by `in-tree revert`."""',
         "",
         "APPLIED = {",
     ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every conformance case up to the engine's door, on each release: no engine, no HTTP."""
+"""Each conformance case up to the engine's request, on each release: no engine, no HTTP."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from vllm.exceptions import VLLMValidationError
 from lab.models.build import Model
 from lab.pages.results import Results
 from lab.servers.in_process import engine_request, make_renderer
-from lab.servers.launches import WITH_CONNECTOR
+from lab.servers.launches import model_for
 from lab.servers.server import CONTEXT
 from vllm_reuse_guard.rules.outcome import PROMPT_TOKEN_IDS
 from vllm_reuse_guard.tools.conformance import Attempt, Profile, attempts, cases
@@ -39,18 +39,15 @@ from vllm_reuse_guard.tools.conformance.values import ModelInfo
 JSON = "application/json"
 TRANSFER = "kv_transfer_params"
 RENDERED = [
-    *[
-        (profile, Model.TINY_QWEN2)
-        for profile in Profile
-        if profile not in (Profile.NARROW_EMBEDDING, Profile.MEDIA)
-    ],
-    (Profile.NARROW_EMBEDDING, Model.TINY_QWEN2_NARROW),
+    # The environments of the releases have no image processor: tests/vision.
+    *[(profile, model_for(profile)) for profile in Profile if profile is not Profile.MEDIA],
+    (Profile.CONNECTOR, Model.TINY_QWEN2_LIST_CONTENT),
     (Profile.CONNECTOR, Model.TINY_GPT_OSS),
 ]
 
 
 class InProcess(Runner):
-    """Runs cases on an OnlineRenderer; its answers hold what the engine would be given."""
+    """Runs cases on an OnlineRenderer. An answer holds the request that the engine would get."""
 
     def __init__(self, renderer: Any) -> None:
         tokenizer = renderer.renderer.tokenizer
@@ -65,14 +62,14 @@ class InProcess(Runner):
         self._renderer = renderer
 
     def ask(self, endpoint: Endpoint, body: dict[str, Any]) -> Answer:
-        """Validate and render one body, as the endpoint does."""
+        """Validate and render one body as the endpoint does."""
         raw = json.loads(json.dumps({"model": "model", **body}))
         try:
-            return asyncio.run(WAYS[endpoint.path](self._renderer, raw))
+            return asyncio.run(HANDLERS[endpoint.path](self._renderer, raw))
         except VLLMValidationError as error:
             return Answer(400, JSON, error=str(error), param=error.parameter)
         except Exception as error:
-            # Upstream's own refusal: of no interest but for being the same without ids.
+            # An error of vLLM's own: the case compares it with the one without IDs.
             return Answer(500, JSON, error=f"{type(error).__name__}: {error}")
 
 
@@ -86,7 +83,7 @@ async def batch(renderer: Any, raw: dict[str, Any]) -> Answer:
     batch = BatchChatCompletionRequest.model_validate(raw)
     chats = [batch.to_chat_completion_request(chat) for chat in batch.messages]
     answers = [await render_chat(renderer, chat) for chat in chats]
-    # Up to 0.30 the engine's parameters are those of one more chat, which nobody renders.
+    # Up to 0.30 vLLM takes the engine parameters from one more chat, which it does not render.
     copy = batch.to_chat_completion_request(batch.messages[0])
     assert PROMPT_TOKEN_IDS not in (copy.to_sampling_params(1, {}).extra_args or {}).get(
         TRANSFER, {}
@@ -99,7 +96,7 @@ async def batch(renderer: Any, raw: dict[str, Any]) -> Answer:
 async def messages(renderer: Any, raw: dict[str, Any]) -> Answer:
     """/v1/messages."""
     request = AnthropicMessagesRequest.model_validate(raw)
-    # Before 0.29 nobody outside of the class had a use for it.
+    # Before 0.29 the conversion is a private method.
     serving: Any = AnthropicServingMessages
     convert = getattr(serving, "to_chat_completion_request", None)
     return await render_chat(
@@ -121,7 +118,7 @@ async def completion(renderer: Any, raw: dict[str, Any]) -> Answer:
 
 
 async def response(renderer: Any, raw: dict[str, Any]) -> Answer:
-    """/v1/responses; before 0.30 its serving class renders, which needs an engine."""
+    """/v1/responses. Before 0.30 its serving class renders, which needs an engine."""
     request = ResponsesRequest.model_validate(raw)
     rendered = await renderer.render_responses(request)
     engine_input = getattr(rendered, "engine_input", None)
@@ -129,7 +126,7 @@ async def response(renderer: Any, raw: dict[str, Any]) -> Answer:
 
 
 async def render_chat(renderer: Any, request: ChatCompletionRequest) -> Answer:
-    """What chats of every API come to."""
+    """Render a chat, which is what each API converts its body to."""
     try:
         rendered = await renderer.render_chat(request)
     finally:
@@ -138,21 +135,21 @@ async def render_chat(renderer: Any, request: ChatCompletionRequest) -> Answer:
 
 
 def to_engine(renderer: Any, request: Any, rendered: Any) -> Answer:
-    """Make the engine's request, as the front end does, and look for the ids in it."""
+    """Make the engine's request as the front end does, and look for the key in it."""
     if not isinstance(rendered, list):
         return Answer(rendered.error.code, JSON, error=rendered.error.message)
     (engine_input,) = rendered
-    made = engine_request(renderer, engine_input, request.to_sampling_params(6, {}))
-    params = (made.sampling_params.extra_args or {}).get(TRANSFER, {})
+    to_send = engine_request(renderer, engine_input, request.to_sampling_params(6, {}))
+    params = (to_send.sampling_params.extra_args or {}).get(TRANSFER, {})
     assert PROMPT_TOKEN_IDS not in params
     return Answer(
         200,
         JSON,
-        Output(prompt=made.prompt_token_ids, text=str(made.cache_salt), engine_params=params),
+        Output(prompt=to_send.prompt_token_ids, text=str(to_send.cache_salt), engine_params=params),
     )
 
 
-WAYS: dict[str, Callable[[Any, dict[str, Any]], Awaitable[Answer]]] = {
+HANDLERS: dict[str, Callable[[Any, dict[str, Any]], Awaitable[Answer]]] = {
     "/v1/chat/completions": chat,
     "/invocations": chat,
     "/v1/chat/completions/batch": batch,
@@ -161,7 +158,7 @@ WAYS: dict[str, Callable[[Any, dict[str, Any]], Awaitable[Answer]]] = {
     "/v1/completions": completion,
 }
 if hasattr(vllm.renderers.online_renderer.OnlineRenderer, "render_responses"):
-    WAYS["/v1/responses"] = response
+    HANDLERS["/v1/responses"] = response
 
 
 @pytest.fixture(scope="session")
@@ -178,8 +175,8 @@ def results() -> Iterator[Results]:
         for case in cases().values()
         if case.server is profile
         for attempt in attempts(case, harmony=model is Model.TINY_GPT_OSS)
-        if attempt.endpoint.path in WAYS and not attempt.stream
-        # Transfer params are refused by what serves a request, which needs an engine.
+        if attempt.endpoint.path in HANDLERS and not attempt.stream
+        # The serving classes check transfer params, and need an engine.
         if case.at not in (Group.ENGINE, Group.XARGS)
     ],
 )
@@ -188,14 +185,13 @@ def test_case(
     attempt: Attempt, model: Model, settings_of: Callable[[Profile], None], results: Results
 ) -> None:
     """
-    What reaches the engine is what the case says, and never the key.
+    What would reach the engine is what the case expects, without the key.
     """
-    server = attempt.case.server
-    settings_of(server)
-    connector = server in WITH_CONNECTOR
+    profile = attempt.case.server
+    settings_of(profile)
 
-    verdict = InProcess(make_renderer(model, connector=connector)).run(attempt)
+    result = InProcess(make_renderer(model, connector=profile.has_connector)).run(attempt)
 
     release = vllm.__version__.partition("+")[0]
-    results.enter(attempt.endpoint.path, release, holds=verdict.holds)
-    assert verdict.objection is None
+    results.enter(attempt.endpoint.path, release, holds=result.holds)
+    assert (None, None) == (result.objection, result.not_applicable)

@@ -106,7 +106,10 @@ def test_configuration_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     [
         (["--prompt-token-ids-policy", "perhaps"], "'connector', 'always', 'off'"),
         (["--prompt-token-ids-without-connector", "maybe"], "'ignore', 'reject'"),
-        (["--kv-transfer-allowed-peers", "http://x"], "'http://x' is no host name"),
+        (
+            ["--kv-transfer-allowed-peers", "http://x"],
+            "invalid peer 'http://x': expected a host name",
+        ),
         (["--prompt-token-ids-policy", "off", "--enable-prompt-token-ids"], "contradicts"),
     ],
 )

@@ -68,7 +68,7 @@ class Answer:
     def failure(self) -> str:
         """The error in a few words, for an answer that failed."""
         if self.late_error is not None:
-            return f"an error inside a {self.status} stream: {self.late_error}"
+            return f"an error inside a {self.status} stream: {self.late_error.strip()}"
         message = shorten(self.error or "", _MOST_CHARACTERS, placeholder=" ...")
         return f"status {self.status}{f': {message}' if message else ''}"
 

@@ -60,9 +60,7 @@ _RESPONSES = Endpoint(
     {"input": _QUESTION, "max_output_tokens": 3, "temperature": 0, "store": False},
     RESPONSE,
 )
-_ANTHROPIC = Endpoint(
-    "/v1/messages", {**_MESSAGES, **_SHORT}, ANTHROPIC_MESSAGE, names_field=False
-)
+_ANTHROPIC = Endpoint("/v1/messages", {**_MESSAGES, **_SHORT}, ANTHROPIC_MESSAGE, names_field=False)
 _COHERE = Endpoint("/cohere/v2/chat", {**_MESSAGES, **_SHORT}, COHERE_CHAT, names_field=False)
 _COMPLETIONS = Endpoint(
     "/v1/completions", {"prompt": _QUESTION, **_SHORT, **_RETURN_IDS}, COMPLETION

@@ -27,8 +27,8 @@ class AttemptResult:
 
     objection: why the case does not hold, None if it holds. alive: whether the server served a
     plain request afterwards. answer: None if the server sent none that can be read.
-    not_applicable: why the attempt says nothing about the case, for instance because vLLM answers
-    the same request without transfer params with the same error. remark: what to know about a case that holds.
+    not_applicable: why the attempt decides nothing, for instance because vLLM answers the same
+    request without transfer params with the same error. remark: a note on a case that holds.
     """
 
     attempt: Attempt
