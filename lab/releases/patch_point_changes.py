@@ -106,7 +106,7 @@ def main() -> int:
     moved = sum(change.moved for change in found)
     changed = sum(bool(change.diff) and not change.gone for change in found)
     print(
-        f"== {len(found)} patch_points of vLLM {options.new}, compared with {options.old}: "
+        f"== {len(found)} patch points of vLLM {options.new}, compared with {options.old}: "
         f"{gone} gone, {moved} moved, {changed} changed"
     )
     for line in _lines(found, new, diff=options.diff):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No text of a prompt is in an answer, also if its ids end inside of a character (SPEC 4)."""
+"""No text of the prompt is in an answer, even if its IDs end inside a character."""
 
 from __future__ import annotations
 

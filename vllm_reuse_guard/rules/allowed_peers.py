@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which instances may this one dial? An allow-list for the hosts in transfer params (SPEC 4)."""
+"""The allow-list for the hosts that transfer params name (the row ``forbidden_peer``)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 _HOSTS = ("remote_host", "remote_hosts")
 _PORTS = ("remote_port", "remote_handshake_port", "remote_notify_port")
 _URLS = ("remote_bootstrap_addr",)
-"""The fields by which connectors are told whom to dial, and at which ports of that host."""
+"""The fields that name the hosts to dial, and the ports on that host."""
 
 _NAME = re.compile(r"(?:\*\.)?[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?", re.ASCII)
 _WITH_PORT = re.compile(
@@ -91,7 +91,7 @@ def judge_peers(
     params: object, allowed: Iterable[Peer], *, field: str = KV_TRANSFER_PARAMS
 ) -> Reject | None:
     """
-    Refuse transfer params that name a host which may not be dialled, at any depth.
+    Return the rejection for transfer params that name a forbidden host, at any depth.
 
     params: transfer params, of any type. allowed: the allow-list. field: where they were.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is all of this content text? Whatever is not known to be text is not."""
+"""Tell text from other content; unknown content is not text (``non_text_content``)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of forwarded prompt token ids: the rows of SPEC section 1, top to bottom."""
+"""Decide about forwarded prompt token IDs: the rows of docs/reference/specification.md."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from .token_ids import Vocabulary, judge
 
 
 class WithoutConnector(str, Enum):
-    """What becomes of ids on a server that has no connector and is not told to use them."""
+    """The handling of IDs on a server without a KV connector (the row ``no_connector``)."""
 
     IGNORE = "ignore"
-    """They are left aside: routers that always forward ids keep working."""
+    """Render: routers that always forward IDs keep working."""
     REJECT = "reject"
-    """They are refused: the operator hears of a server that was started without its connector."""
+    """Reject: the operator learns that a server was started without its connector."""
 
 
 class Policy(str, Enum):
-    """When forwarded ids may be used at all."""
+    """When a server reuses forwarded IDs."""
 
     CONNECTOR = "connector"
-    """Where a KV connector runs: the ids then come from the operator's own prefill."""
+    """With a KV connector: the IDs then come from the operator's own prefill instance."""
     ALWAYS = "always"
-    """On every server: for a router in front of aggregated instances."""
+    """Always: for a router in front of aggregated servers."""
     OFF = "off"
-    """Never; every prompt is rendered."""
+    """Never: vLLM renders every prompt."""
 
 
 @dataclass(frozen=True)
 class Prompt:
     """
-    What a chat request says about its prompt.
+    The parts of a chat request that decide about its prompt.
 
-    ids: the value forwarded in the transfer params, or None.
-    echo: whether the answer is to repeat the last message, for which it must be rendered.
+    ids: the forwarded IDs, of any type; None without any.
+    echo: whether the answer repeats the last message, which vLLM must render for that.
     messages: the conversation, as in ``content.is_text_only``.
-    scanned: whether the raw body was read and held text only.
+    scanned: whether the scan of the raw body found text only.
     """
 
     ids: object
@@ -53,11 +53,11 @@ class Prompt:
 @dataclass(frozen=True)
 class ServerFacts:
     """
-    What a decision needs to know of the server.
+    The facts about a server that decide about forwarded IDs.
 
-    max_prompt_len: the most prompt tokens that its model's context takes.
-    media_keys: the keys that make a content part media, as its parser knows them.
-    placeholders: the ids that stand for media in a prompt; none for a model of text alone.
+    max_prompt_len: the maximum prompt length, in tokens.
+    media_keys: the keys that make a content part media.
+    placeholders: the token IDs that stand for media in a prompt; empty for a text-only model.
     """
 
     policy: Policy
@@ -71,10 +71,10 @@ class ServerFacts:
 
 def decide(prompt: Prompt, server: ServerFacts) -> Outcome:
     """
-    Say what becomes of the ids forwarded with one chat request.
+    Decide about the IDs forwarded with one chat request: the first row that applies.
 
-    Returns Reuse(ids) to use them as they are, Render(reason) to render the messages
-    instead, or Reject(reason, message, parameter) to answer 400. Never raises.
+    Returns Reuse(ids) to use the IDs as they are, Render(reason) to render the messages, or
+    Reject(reason, message, parameter) to answer with HTTP 400. Never raises.
     """
     if prompt.ids is None:
         return Render(Reason.NOT_FORWARDED)
@@ -91,7 +91,7 @@ def decide(prompt: Prompt, server: ServerFacts) -> Outcome:
     if not server.has_connector and server.policy is not Policy.ALWAYS:
         return _decide_without_connector(server.without_connector)
     outcome = judge(prompt.ids, vocabulary=server.vocabulary, max_prompt_len=server.max_prompt_len)
-    # Asked of no placeholders at all it would still look at every id.
+    # An empty set would still be compared with every ID.
     if not isinstance(outcome, Reuse) or not server.placeholders:
         return outcome
     if server.placeholders.isdisjoint(outcome.ids):
@@ -111,7 +111,7 @@ def _decide_without_connector(setting: WithoutConnector) -> Reject | Render:
 
 
 def decide_batch(ids: object) -> Reject | Render:
-    """Say what becomes of ids forwarded with a batch: one list cannot serve many chats."""
+    """Decide about IDs forwarded with a batch: one list cannot serve several conversations."""
     if ids is None:
         return Render(Reason.NOT_FORWARDED)
     return Reject(
@@ -123,11 +123,11 @@ def decide_batch(ids: object) -> Reject | Render:
 
 
 def forwarded(transfer_params: object) -> object:
-    """Return the ids that transfer params carry, or None; the params may be of any type."""
+    """Return the forwarded IDs in transfer params of any type, or None."""
     return transfer_params.get(PROMPT_TOKEN_IDS) if isinstance(transfer_params, dict) else None
 
 
 def without_ids(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a request body that forwards ids, less the ids."""
+    """Return a copy of a request body without its forwarded IDs."""
     transfer_params = {k: v for k, v in body["kv_transfer_params"].items() if k != PROMPT_TOKEN_IDS}
     return {**body, "kv_transfer_params": transfer_params}

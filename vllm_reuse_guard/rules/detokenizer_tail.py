@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of a prompt a detokenizer needs to know, and none of it in the answer (SPEC 4)."""
+"""Split the end of a prompt for a detokenizer: the rows "Prompt text in answers"."""
 
 from __future__ import annotations
 

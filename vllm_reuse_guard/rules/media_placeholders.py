@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which token ids stand for media in a prompt? By the names that models give them (SPEC 1)."""
+"""Find the token IDs that stand for media in a prompt, by the names in a model's files."""
 
 from __future__ import annotations
 

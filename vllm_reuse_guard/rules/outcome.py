@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can become of forwarded prompt token ids: used, left aside, or refused."""
+"""The three outcomes for forwarded prompt token IDs: reuse, render, reject."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PARAMETER = f"{KV_TRANSFER_PARAMS}.{PROMPT_TOKEN_IDS}"
 
 
 class Reason(str, Enum):
-    """The word by which code, logs, metrics and cases name a row of the decision."""
+    """The word of a row of the specification, in code, logs, metrics and cases."""
 
     NOT_FORWARDED = "not_forwarded"
     DISABLED = "disabled"
@@ -47,12 +47,12 @@ OF_PARAMS = (
     Reason.CONTRADICTORY,
     Reason.FORBIDDEN_PEER,
 )
-"""Why transfer params can be refused, whatever becomes of the ids in them."""
+"""The reasons to reject transfer params, whatever the outcome for their IDs."""
 
 
 @dataclass(frozen=True)
 class Reuse:
-    """Use ``ids`` as the prompt, exactly as they came: the very list, not a copy."""
+    """Use ``ids`` as the prompt: the very list of the request, not a copy."""
 
     ids: list[int]
     reason: Reason = Reason.REUSED
@@ -60,14 +60,14 @@ class Reuse:
 
 @dataclass(frozen=True)
 class Render:
-    """Leave the ids aside; apply the chat template to the messages and tokenize."""
+    """Ignore the IDs; vLLM applies the chat template and tokenizes."""
 
     reason: Reason
 
 
 @dataclass(frozen=True)
 class Reject:
-    """Refuse the request with HTTP 400; ``parameter`` names the field at fault."""
+    """Answer with HTTP 400; ``parameter``: the field at fault, for ``error.param``."""
 
     reason: Reason
     message: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Can the engine take these token ids? Shape, type and range, nothing per id in Python."""
+"""Judge token IDs: type, range and number, without a Python loop over the IDs."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class Vocabulary:
 
 def judge(ids: object, *, vocabulary: Vocabulary, max_prompt_len: int) -> Outcome:
     """
-    Decide about forwarded ids that nothing in the request speaks against.
+    Decide about forwarded IDs by their values: the rows ``malformed`` to ``reused``.
 
-    ids: whatever a caller sent, not None. Only exact ints count: True, 1.0 and the
-        members of an IntEnum equal ints but are not token ids.
-    max_prompt_len: the most ids that fit the model's context beside one token of the answer.
+    ids: the value that a caller sent, of any type. Only exact ints are token IDs: True, 1.0 and
+        the members of an IntEnum equal ints but are not.
+    max_prompt_len: the maximum prompt length, in tokens.
 
-    Returns Reuse with the very list, Render where an id has no embedding row, or Reject.
+    Returns Reuse with the very list, Render if an ID has no embedding row, or Reject.
     A message names one item and never prints the list. Never raises, changes nothing.
     """
     if type(ids) is not list:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Can the engine and its connector live with these transfer params? (SPEC 4)"""
+"""Judge transfer params: the rows "Transfer params" of docs/reference/specification.md."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def judge_params(
         return _malformed(field, "must be an object")
     kinds = _KINDS if connectors - {Connector.OTHER} else _KINDS_OF_OTHERS
     for key, value in params.items():
-        # The ids have rules of their own, and may be left aside unread.
+        # The IDs have their own rules, and Render ignores them unread.
         if key != PROMPT_TOKEN_IDS and (fault := _fault(key, value, kinds)):
             return _malformed(_name(field, key), fault)
     if params.get(DO_REMOTE_PREFILL) is True:

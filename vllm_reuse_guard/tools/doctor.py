@@ -242,8 +242,8 @@ def _examine_patch_points(patches: Sequence[PatchFinding]) -> Finding:
     missing = [name for patch in patches for name in patch.missing]
     if missing:
         start = Start.UNGUARDED if _is_overridden() else Start.REFUSED
-        return Finding("patch_points", start, f"missing: {', '.join(missing)}")
-    return Finding("patch_points", Start.GUARDED, "all present")
+        return Finding("patch points", start, f"missing: {', '.join(missing)}")
+    return Finding("patch points", Start.GUARDED, "all present")
 
 
 def _examine_arguments(arguments: Sequence[str]) -> Iterator[Finding]:

@@ -187,7 +187,7 @@ def test_partial_tree_does_not_start(checkout: Path, monkeypatch: pytest.MonkeyP
 
     assert 1 == ended.returncode
     last = ended.stderr.strip().splitlines()[-1]
-    assert f"{RENDERER} is not as `in-tree apply` leaves it" in last
+    assert f"its in-tree form is incomplete in this vLLM ({RENDERER})" in last
     assert "in-tree apply" in last
 
 
@@ -235,7 +235,7 @@ def test_folder_of_somebody_else(checkout: Path) -> None:
     before = content(checkout)
 
     for action in ("diff", "apply", "revert"):
-        with pytest.raises(TreeError, match="that would say by whom"):
+        with pytest.raises(TreeError, match="was not created by this tool; move it away"):
             getattr(Tree.at(checkout), action)()
 
     assert before == content(checkout)
@@ -249,7 +249,7 @@ def test_record_that_is_none(checkout: Path, record: str) -> None:
     Tree.at(checkout).apply()
     (checkout / "vllm" / FOLDER / "in_tree" / "applied.py").write_text(f"APPLIED = {record}\n")
 
-    with pytest.raises(TreeError, match="that would say by whom"):
+    with pytest.raises(TreeError, match="was not created by this tool; move it away"):
         Tree.at(checkout).revert()
 
 
@@ -271,13 +271,13 @@ def test_record_that_names_nothing_is_not_complete(checkout: Path) -> None:
 
 def test_link_is_refused(checkout: Path) -> None:
     """
-    A module that is a link to a file elsewhere is not replaced by a file.
+    A module that is a symbolic link to a file elsewhere is not replaced by a file.
     """
     file = checkout / "vllm" / RENDERER
     file.rename(checkout / "elsewhere.py")
     file.symlink_to(checkout / "elsewhere.py")
 
-    with pytest.raises(TreeError, match=f"{RENDERER} is a link"):
+    with pytest.raises(TreeError, match=f"{RENDERER} is a symbolic link"):
         Tree.at(checkout).apply()
 
 
@@ -308,7 +308,7 @@ def test_other_version_of_the_guard(checkout: Path, monkeypatch: pytest.MonkeyPa
     Tree.at(checkout).apply()
     monkeypatch.setattr(tool, "__version__", "9.9.9")
 
-    with pytest.raises(TreeError, match=f"in-tree form of {__version__}"):
+    with pytest.raises(TreeError, match=f"in-tree form {__version__}"):
         Tree.at(checkout).apply()
     assert Tree.at(checkout).revert()
 
@@ -322,7 +322,7 @@ def test_release_that_is_not_tested(checkout: Path) -> None:
     version = checkout / "vllm" / "_version.py"
     version.write_text(version.read_text().replace(f"'{Tree.at(checkout).version}'", "'0.99.0'"))
 
-    with pytest.raises(TreeError, match=r"0\.99\.0 is not among the tested"):
+    with pytest.raises(TreeError, match=r"the guard is not tested on vLLM 0\.99\.0"):
         Tree.at(checkout).apply()
 
 
@@ -368,7 +368,7 @@ def test_no_vllm_here(tmp_path: Path) -> None:
     """
     A folder without vLLM is named.
     """
-    with pytest.raises(TreeError, match="no vllm package here"):
+    with pytest.raises(TreeError, match="not a vLLM checkout or package"):
         Tree.at(tmp_path)
 
 

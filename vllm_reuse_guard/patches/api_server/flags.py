@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make the settings flags of every command that takes vLLM's engine arguments."""
+"""Add the settings as flags to every command that accepts vLLM's engine arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ... import settings
 from ...errors import SettingsError
 from ...installer import PatchPoints
 
-# A flag that is not given leaves nothing behind, and its help does not call that its default.
+# A flag that is not set leaves no attribute, and its help shows no default.
 _SILENT = {"default": argparse.SUPPRESS}
 
 
@@ -24,24 +24,24 @@ def apply(points: PatchPoints) -> None:
 def add_cli_args(
     wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Add the flags, in a group of their own; a configuration file can have them too."""
+    """Add the flags in their own group; a configuration file can set them too."""
     parser = wrapped(*args, **kwargs)
     add_flags(parser)
     return parser
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags to a parser; reading one sets its setting."""
+    """Add the flags to a parser, which sets a setting when it reads its flag."""
     group = parser.add_argument_group(
         title="vllm-reuse-guard",
-        description="Who may send prompt token ids and KV transfer params, and which.",
+        description="Checks of forwarded prompt token IDs and KV transfer params.",
     )
     for field in settings.FLAGS:
         group.add_argument(settings.flag(field), action=Choose, **_options(field))
 
 
 class Choose(argparse.Action):
-    """Sets a setting when its flag is read; a value that means nothing ends the parsing."""
+    """Sets a setting when its flag is read; an invalid value ends the parsing."""
 
     def __call__(
         self,
@@ -50,7 +50,7 @@ class Choose(argparse.Action):
         values: Any,
         option_string: str | None = None,  # noqa: ARG002 - argparse passes it by this name
     ) -> None:
-        """Take the values of one flag: none, one or a list of them."""
+        """Set the setting from the values of its flag: no value, one, or a list."""
         value = " ".join(values) if isinstance(values, list) and values else values or "true"
         setattr(namespace, self.dest, value)
         try:

@@ -80,7 +80,7 @@ class ProbeReport:
 
 @dataclass(frozen=True)
 class PlannedCase:
-    """A case and its attempts; ``instead`` is its result if there are none."""
+    """A case and its attempts; ``instead``: its result without attempts."""
 
     case: Case
     attempts: tuple[Attempt, ...] = ()
@@ -101,7 +101,7 @@ def should(case: Case) -> str:
 
 def plan(server: ServerInfo, cases: Iterable[Case], *, unsafe: bool) -> tuple[PlannedCase, ...]:
     """
-    Return the attempts at each case on a server, or the reason why there are none.
+    Return the attempts at each case on a server, or the reason for no attempt.
 
     unsafe: whether to send cases that can harm a server without the guard; they come last.
     """
