@@ -30,7 +30,12 @@ INSTEAD = {
 """Each expression, and what to write instead."""
 
 _EXEMPT = re.compile(r"words: \S")
-_WORDS = {re.compile(rf"\b{words}\b(?! import)", re.IGNORECASE): INSTEAD[words] for words in INSTEAD}
+_WORDS = {
+    re.compile(rf"\b{words}\b(?! import)", re.IGNORECASE): instead
+    for words, instead in INSTEAD.items()
+}
+    re.compile(rf"\b{words}\b(?! import)", re.IGNORECASE): INSTEAD[words] for words in INSTEAD
+}
 
 
 def faults(text: str) -> Iterator[tuple[int, str, str]]:
