@@ -34,8 +34,6 @@ _WORDS = {
     re.compile(rf"\b{words}\b(?! import)", re.IGNORECASE): instead
     for words, instead in INSTEAD.items()
 }
-    re.compile(rf"\b{words}\b(?! import)", re.IGNORECASE): INSTEAD[words] for words in INSTEAD
-}
 
 
 def faults(text: str) -> Iterator[tuple[int, str, str]]:

@@ -62,6 +62,8 @@ def test_first_request_that_is_ignored_is_logged() -> None:
     launch = launches.launch(Profile.NO_CONNECTOR, "0.32.0", Model.TINY_QWEN2)
     with running(launch) as server:
         assert {(200, None)} == statuses(server, "/v1/chat/completions")
-        (line,) = [line for line in server.log_text().splitlines() if "said once" in line]
+        (line,) = [
+            line for line in server.log_text().splitlines() if "Later requests of this kind" in line
+        ]
         assert "--kv-transfer-config" in line
         assert "--enable-prompt-token-ids" in line
