@@ -17,7 +17,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help lab test test-all fresh-results check-table table probes bench profiles answers test-vision test-unit test-unit-all test-contract test-in-tree test-live test-without-patches lint docs reference new-release demo serve shell clean
+.PHONY: help lab lab-release test test-all fresh-results check-table table probes bench profiles answers test-vision test-unit test-unit-all test-contract test-in-tree test-live test-without-patches lint docs reference new-release demo serve shell clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -99,19 +99,22 @@ reference: ## Write the pages of settings and patches from the code
 	@python=$$($(PYTHON) -m lab.env.environment docs); \
 	$$python -m lab.pages.reference --write
 
-demo: lab ## Show a real prefill and decode pair with the guard in both
+demo: lab-release ## Show a real prefill and decode pair with the guard in both
 	@$(VLLM_PYTHON) -m lab.demo
 
-serve: lab ## Start a guarded pair and leave it running until Ctrl-C
+serve: lab-release ## Start a guarded pair and leave it running until Ctrl-C
 	@$(VLLM_PYTHON) -m lab.demo --serve
 
-shell: lab ## A shell with the lab's `vllm` and `vllm-reuse-guard` (RELEASE=0.27.0 for another release)
+shell: lab-release ## A shell with the lab's `vllm` and `vllm-reuse-guard` (RELEASE=0.27.0 for another release)
 	@echo "vllm serve smollm2 starts a server on port 8000; exit leaves"
 	@LAB_RELEASE=$(RELEASE) REUSE_GUARD_LAB=$(LAB) PYTHONPATH=$(LAB)/releases/$(RELEASE) \
 		PATH="$(CURDIR)/lab/shell/bin:$(LAB)/venv/bin:$$PATH" PS1='(lab) \w\$$ ' bash --norc
 
 lab: ## Install vLLM's packages and unpack each tested release (7 GB in .lab, once per checkout)
 	@$(PYTHON) -m lab.env.environment lab > /dev/null
+
+lab-release:
+	@$(PYTHON) -m lab.env.environment lab --releases $(RELEASE) > /dev/null
 
 clean: ## Remove this checkout's environments and caches (not the downloads)
 	rm -rf .lab build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

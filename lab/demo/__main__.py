@@ -2,10 +2,11 @@
 """
 Show a real prefill and decode pair, joined by NIXL, with the guard in both.
 
-    python -m lab.demo            ask a question, then send bad requests; 0 if all is as it must be
+    python -m lab.demo            ask a question, then send bad requests
     python -m lab.demo --serve    start the pair, say what to try, leave it running until Ctrl-C
 
-Exit status: 0 everything held, 1 something did not, 2 it could not run, 130 or 143 stopped.
+Exit status: 0 if all checks passed, 1 if one failed, 2 if the demo could not run, 130 or 143 if it
+was stopped.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Counters:
 
 @dataclass(frozen=True)
 class Fact:
-    """Something that must be so: where it is read, what is there, what must be."""
+    """One check: where the value is read, the value, and the expected value."""
 
     source: str
     seen: str
@@ -71,7 +71,7 @@ class Fact:
 
 def show(pair: Pair, screen: Screen) -> bool:
     """
-    Ask the question and show the answer and the figures; return whether all is as it must be.
+    Ask the question and show the answer and the figures; return whether all checks passed.
 
     Raises openai.OpenAIError and httpx.HTTPError for an instance that does not answer.
     """
@@ -92,7 +92,7 @@ def show(pair: Pair, screen: Screen) -> bool:
         *used(handover.ids, reply, other, plain),
     ]
     screen.table(
-        ("read from decode", "seen", "must be", "so"),
+        ("read from decode", "actual", "expected", "ok"),
         [(fact.source, fact.seen, fact.wanted, mark(fact.holds)) for fact in facts],
     )
     return all(fact.holds for fact in facts)

@@ -53,7 +53,7 @@ class Outcome:
 
     @property
     def holds(self) -> bool:
-        """Whether everything is as it must be."""
+        """Whether all checks passed."""
         return self.serving and all(verdict.holds for verdict in self.verdicts)
 
 
@@ -68,7 +68,7 @@ def show(decode: Server, screen: Screen) -> bool:
     )
     screen.say(
         "Each is sent without and with stream: true, but for the batch, which cannot stream.\n"
-        "After each one, decode is asked something plain to see that it still serves."
+        "After each one, a plain request shows whether decode still serves."
     )
     if unsent := len(BAD_REQUESTS) - len(outcomes):
         screen.say(f"decode no longer serves; {unsent} requests were not sent", style="bold red")

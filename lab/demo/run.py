@@ -113,7 +113,7 @@ def show(pair: Pair, screen: Screen) -> int:
     screen.title("Bad requests to decode")
     refused = _holds(lambda: requests.show(pair.decode, screen), screen)
     held = answered and refused
-    words = "Everything is as it must be." if held else "Not everything is as it must be."
+    words = "All checks passed." if held else "Some checks failed."
     screen.say(f"\n{words}", style="bold green" if held else "bold red")
     return 0 if held else 1
 

