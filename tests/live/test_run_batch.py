@@ -70,6 +70,8 @@ def _run(release: str, asked: Path, answered: Path) -> None:
         *("-i", str(asked), "-o", str(answered), "--model", str(launch.model)),
         *("--served-model-name", "model", "--max-model-len", str(CONTEXT)),
         *("--dtype", "float32", "--enforce-eager"),
+        # By default vLLM wants most of the memory, which other servers share.
+        *("--kv-cache-memory-bytes", str(launch.kv_cache * 2**20)),
     ]
     ended = subprocess.run(
         command,
