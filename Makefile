@@ -84,7 +84,7 @@ answers: lab ## Ask 200 prompts with reuse and without, into docs/benchmarks (ha
 	@PYTHONPATH=$(LAB)/releases/0.32.0 $(VLLM_PYTHON) -m benchmarks.same_answers
 
 new-release: ## Try the guard on an untested vLLM release: make new-release V=0.34.0 (minutes)
-	@$(PYTHON) -m lab.new_release $(V)
+	@$(PYTHON) -m lab.releases.new_release $(V)
 
 lint: ## All checks of .pre-commit-config.yaml
 	@python=$$($(PYTHON) -m lab.env.environment lint); \
