@@ -29,7 +29,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NoReturn
 
-from vllm_reuse_guard.releases import TESTED
+from vllm_reuse_guard.releases import TESTED, is_tested
 
 from ..paths import CACHE, CHECKOUT, LAB, LOGS, RELEASES, WHEELS
 
@@ -137,7 +137,10 @@ def find_interpreter(version: str) -> Path:
     """Return an interpreter of this version; raises BuildError without one."""
     python = _first_working(version)
     if python is None:
-        raise BuildError(f"no python{version} with venv and pip, neither on PATH nor under pyenv")
+        raise BuildError(
+            f"Python {version} with venv and pip not found on PATH or under pyenv; "
+            f"install it, for example with `pyenv install {version}`"
+        )
     return python
 
 
@@ -358,7 +361,13 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("environment", choices=_WANTED)
-    parser.add_argument("--releases", nargs="+", choices=TESTED, help="of vLLM, for the lab only")
+    parser.add_argument(
+        "--releases",
+        nargs="+",
+        type=_tested,
+        metavar="RELEASE",
+        help="unpack these vLLM releases only (with `lab`); a patch release is accepted",
+    )
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, _stop)
     try:
@@ -373,6 +382,12 @@ def main() -> int:
         print("error: interrupted", file=sys.stderr)
         return 130
     return 0
+
+
+def _tested(release: str) -> str:
+    if is_tested(release):
+        return release
+    raise argparse.ArgumentTypeError(f"{release} is not tested; expected {', '.join(TESTED)}")
 
 
 def _stop(number: int, frame: object) -> NoReturn:
