@@ -137,7 +137,7 @@ class PatchPoints:
     undo: ExitStack
 
     def __contains__(self, name: str) -> bool:
-        """Tell whether this release defines an optional patch point."""
+        """Tell whether a patch point is in the registry entry, and defined by this release."""
         return name in self.names and _is_defined(self.module, name)
 
     def __getitem__(self, name: str) -> Any:
@@ -147,17 +147,11 @@ class PatchPoints:
 
     def wrap(self, name: str, wrapper: Callable[..., Any]) -> None:
         """Put a wrapt wrapper, called with (wrapped, instance, args, kwargs), around a function."""
-        owner, last = self._locate(name)
-        raw = vars(owner)[last]
-        wrapt.wrap_function_wrapper(owner, last, wrapper)
-        self.undo.callback(setattr, owner, last, raw)
+        wrapt.wrap_function_wrapper(*self._locate_to_change(name), wrapper)
 
     def replace(self, name: str, value: Any) -> None:
         """Put another object in the place of a module's or a class's own."""
-        owner, last = self._locate(name)
-        raw = vars(owner)[last]
-        setattr(owner, last, value)
-        self.undo.callback(setattr, owner, last, raw)
+        setattr(*self._locate_to_change(name), value)
 
     def wrap_validation(self, name: str, validator: Callable[..., Any]) -> None:
         """
@@ -182,9 +176,14 @@ class PatchPoints:
         model.model_rebuild(force=True)
 
     def _locate(self, name: str) -> tuple[Any, str]:
-        if name not in self.names:
+        if name not in self:
             raise KeyError(f"{name} is not a patch point of {self.module.__name__}")
         return _owner(self.module, name), name.rpartition(".")[2]
+
+    def _locate_to_change(self, name: str) -> tuple[Any, str]:
+        owner, last = self._locate(name)
+        self.undo.callback(setattr, owner, last, vars(owner)[last])
+        return owner, last
 
 
 def misfits(patches: Iterable[Patch]) -> tuple[str, ...]:

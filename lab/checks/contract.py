@@ -13,33 +13,27 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from ..paths import CHECKOUT, RELEASES
 from ..releases.trees import make
+from .processes import run_pytest
 
 _AT_ONCE = 2
 
 
 def run(release: str, *, in_tree: bool, arguments: list[str]) -> bool:
-    """Test one release, and print what pytest says when it is through."""
+    """Test one release; return whether the tests passed."""
     folder = make(release) if in_tree else RELEASES / release
-    ended = subprocess.run(
-        [sys.executable, "-m", "pytest", *_tests(in_tree), *arguments],
-        cwd=CHECKOUT,
-        env={**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{CHECKOUT}"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
     kind = " with the guard in its tree" if in_tree else ""
-    print(f"== tests/contract on vLLM {release}{kind}\n{ended.stdout}", flush=True)
-    return ended.returncode == 0
+    return run_pytest(
+        f"tests/contract on vLLM {release}{kind}",
+        *_tests(in_tree),
+        *arguments,
+        variables={"PYTHONPATH": f"{folder}{os.pathsep}{CHECKOUT}"},
+    )
 
 
 def _tests(in_tree: bool) -> list[str]:

@@ -10,31 +10,17 @@ what it did when it is done. Exit status: 0 if both passed, 1 if not.
 
 from __future__ import annotations
 
-import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 
-from ..paths import CHECKOUT
+from .processes import run_pytest
 
 _SERVERS = ("pairs", "single")
 
 
 def run(servers: str) -> bool:
-    """Run the tests on these servers, and print the output of pytest at the end."""
-    begin = time.monotonic()
-    process = subprocess.run(
-        [sys.executable, "-m", "pytest", "tests/live", "--servers", servers, *sys.argv[1:]],
-        cwd=CHECKOUT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    seconds = time.monotonic() - begin
-    print(f"== tests/live, {servers}, {seconds:.0f} s\n{process.stdout}", flush=True)
-    return process.returncode == 0
+    """Run the tests on these servers; return whether they passed."""
+    return run_pytest(f"tests/live, {servers}", "tests/live", "--servers", servers, *sys.argv[1:])
 
 
 def main() -> int:

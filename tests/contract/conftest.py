@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 
 import pytest
@@ -25,15 +26,22 @@ for patch in PATCHES:
     importlib.import_module(patch.target)
 
 
-@pytest.fixture
-def guarded() -> Iterator[None]:
-    """The patches of the release are in for the test; in a tree they are always in."""
+@contextmanager
+def patches_applied() -> Iterator[None]:
+    """Apply the patches of the release, and undo them; in a tree they are always applied."""
     if IN_TREE:
         yield
         return
     undo = installer.install(needed_by(vllm.__version__))
     yield
     undo()
+
+
+@pytest.fixture
+def guarded() -> Iterator[None]:
+    """The patches of the release are applied for the test."""
+    with patches_applied():
+        yield
 
 
 @pytest.fixture

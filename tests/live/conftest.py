@@ -38,15 +38,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Keep the wanted tests; put the tests with a ``wanted`` server in the order of the servers."""
     releases = set(config.getoption("--releases").split())
     servers = config.getoption("--servers")
-    kept = [item for item in items if is_wanted(item, releases, servers)]
-    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    wanted = {item: is_wanted(item, releases, servers) for item in items}
+    config.hook.pytest_deselected(items=[item for item in items if not wanted[item]])
     order = {server.id: position for position, server in enumerate(server_specs())}
 
     def position(item: pytest.Item) -> int:
-        wanted = item.callspec.params.get("wanted") if hasattr(item, "callspec") else None
-        return -1 if wanted is None else order[wanted.id]
+        server = item.callspec.params.get("wanted") if hasattr(item, "callspec") else None
+        return -1 if server is None else order[server.id]
 
-    items[:] = sorted(kept, key=position)
+    items[:] = sorted(filter(wanted.get, items), key=position)
 
 
 def is_wanted(item: pytest.Item, releases: set[str], servers: str | None) -> bool:

@@ -154,9 +154,7 @@ def judge_transfer_params(
     params: the value in a request, of any type. field: where the params are, for ``error.param``.
     """
     fault = judge_params(params, connectors=facts.connectors, field=field)
-    if fault is not None or facts.allowed_peers is None:
-        return fault
-    return judge_peers(params, facts.allowed_peers, field=field)
+    return fault or _judge_allowed_peers(params, facts, field)
 
 
 def can_notify(params: object, facts: TransferFacts) -> bool:
@@ -167,8 +165,14 @@ def can_notify(params: object, facts: TransferFacts) -> bool:
     must be valid, and nothing else may be in the params.
     """
     return names_remote_blocks(params, connectors=facts.connectors) and (
-        judge_transfer_params(params, facts) is None
+        _judge_allowed_peers(params, facts, KV_TRANSFER_PARAMS) is None
     )
+
+
+def _judge_allowed_peers(params: object, facts: TransferFacts, field: str) -> Reject | None:
+    if facts.allowed_peers is None:
+        return None
+    return judge_peers(params, facts.allowed_peers, field=field)
 
 
 def judge_params(

@@ -6,19 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import vllm
 
-from tests.contract.conftest import IN_TREE
-from vllm_reuse_guard import installer
-from vllm_reuse_guard.patches import needed_by
+from tests.contract.conftest import patches_applied
 
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[None]:
-    """The patches of the release are in while the tests of a file run; in a tree always."""
-    if IN_TREE:
+    """The patches of the release are applied while the tests of a file run."""
+    with patches_applied():
         yield
-        return
-    undo = installer.install(needed_by(vllm.__version__))
-    yield
-    undo()
