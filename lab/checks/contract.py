@@ -17,6 +17,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+import pytest
+
 from ..paths import CHECKOUT, RELEASES
 from ..releases.trees import make
 from .processes import run_pytest
@@ -24,8 +26,8 @@ from .processes import run_pytest
 _AT_ONCE = 2
 
 
-def run(release: str, *, in_tree: bool, arguments: list[str]) -> bool:
-    """Test one release; return whether the tests passed."""
+def run(release: str, *, in_tree: bool, arguments: list[str]) -> pytest.ExitCode:
+    """Test one release; return the exit code of pytest."""
     folder = make(release) if in_tree else RELEASES / release
     kind = " with the guard in its tree" if in_tree else ""
     return run_pytest(
@@ -53,8 +55,8 @@ def main() -> int:
     options = parser.parse_args()
     test = partial(run, in_tree=options.in_tree, arguments=shlex.split(options.pytest))
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        passed = list(pool.map(test, options.releases))
-    return 0 if all(passed) else 1
+        results = {*pool.map(test, options.releases)}
+    return 0 if results == {pytest.ExitCode.OK} else 1
 
 
 if __name__ == "__main__":

@@ -6,17 +6,26 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 
+import pytest
+
 from ..paths import CHECKOUT
+from ..servers.server import end_with_parent
 
 
-def run_pytest(title: str, *arguments: str, variables: Mapping[str, str] | None = None) -> bool:
+def run_pytest(
+    title: str, *arguments: str, variables: Mapping[str, str] | None = None
+) -> pytest.ExitCode:
     """
-    Run pytest to its end, then print a title and its output; return whether it passed.
+    Run pytest to its end, then print a title, the seconds and the output; return its exit code.
 
-    The output of several processes does not mix. variables: those beyond this process's own.
+    The output of several processes does not mix. A process ends, and stops its servers, if this
+    one is killed. variables: those beyond this process's own.
     """
+    print(f"== {title}: started", flush=True)
+    begin = time.monotonic()
     process = subprocess.run(
         [sys.executable, "-m", "pytest", *arguments],
         cwd=CHECKOUT,
@@ -26,6 +35,8 @@ def run_pytest(title: str, *arguments: str, variables: Mapping[str, str] | None 
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
+        preexec_fn=end_with_parent,
     )
-    print(f"== {title}\n{process.stdout}", flush=True)
-    return process.returncode == 0
+    seconds = time.monotonic() - begin
+    print(f"== {title}: {seconds:.0f} s\n{process.stdout}", flush=True)
+    return pytest.ExitCode(process.returncode)

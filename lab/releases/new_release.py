@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 
 from vllm_reuse_guard.releases import TESTED, is_tested
 
-from ..env.environment import BuildError, build_lab, unpack_release
+from ..env.environment import EnvironmentBuildError, build_lab, lab_environment, unpack_release
 from ..env.index import NoAnswerError, versions
 from ..paths import CHECKOUT, LAB, RELEASES
 
@@ -92,7 +92,7 @@ def _test(python: Path, release: str) -> int:
 def _try(release: str, *, only_patch_points: bool) -> int:
     unpacked = (RELEASES / release).is_dir()
     distribution = None if unpacked else distribution_of(release)
-    python = build_lab()
+    python = build_lab(lab_environment())
     if distribution is not None:
         unpack_release(python, release, distribution)
     look = [python, "-m", "lab.releases.patch_point_changes", compared_with(release), release]
@@ -119,7 +119,13 @@ def main() -> int:
         if not _RELEASE.fullmatch(options.release):
             raise NoReleaseError(f"{options.release!r} is no release of vLLM, such as 0.34.0")
         return _try(options.release, only_patch_points=options.patch_points)
-    except (NoReleaseError, NoAnswerError, BuildError, OSError, zipfile.BadZipFile) as error:
+    except (
+        NoReleaseError,
+        NoAnswerError,
+        EnvironmentBuildError,
+        OSError,
+        zipfile.BadZipFile,
+    ) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

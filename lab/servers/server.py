@@ -204,7 +204,7 @@ def starting(launch: Launch) -> Iterator[Server]:
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_die_with_parent,
+            preexec_fn=end_with_parent,
         )
     in_order = False
     try:
@@ -251,6 +251,11 @@ def _free(port: int, name: str) -> int:
     return port
 
 
+def end_with_parent() -> None:
+    """Let this process get SIGTERM when the thread that started it ends: for ``preexec_fn``."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 def _stop(process: subprocess.Popen[bytes], patience: float) -> None:
     # First the server alone, as an operator does it; then the rest of its session. A server that
     # is still starting can take 20 seconds to react to the first signal.
@@ -261,10 +266,6 @@ def _stop(process: subprocess.Popen[bytes], patience: float) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _tail(server: Server, lines: int = 25) -> str:

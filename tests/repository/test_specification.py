@@ -164,8 +164,8 @@ def test_case_without_a_row_is_found(reason: Reason) -> None:
         ("| `new` | Any. | Render. | [cases](#cases-echo) |", "neither cases nor a test: new"),
         ("| `echo` | Any. | Render. | [cases](#cases-echo) |", "two rows: echo"),
         (
-            "| `new` | Any. | Render. | `tests/live/test_pair.py::test_gone` |",
-            "no test: tests/live/test_pair.py::test_gone",
+            "| `new` | Any. | Render. | `tests/live/pairs/test_pair.py::test_gone` |",
+            "no test: tests/live/pairs/test_pair.py::test_gone",
         ),
         (
             "| `new` | Any. | Render. | `tests/gone.py::test_gone` |",

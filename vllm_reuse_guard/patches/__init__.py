@@ -97,7 +97,7 @@ PATCHES = (
         unchanged="Everything else in the request.",
         remove_when="Upstream removes the key from both.",
         tests=(
-            "tests/live/test_conformance.py::test_case"
+            "tests/live/conformance/test_cases.py::test_case"
             "[0.32.0-tiny-qwen2-connector-"
             "params.port-among-engine-parameters-is-refused@/inference/v1/generate]",
         ),
@@ -111,7 +111,7 @@ PATCHES = (
         unchanged="The other routes that render chats, whose 400 stays the same.",
         remove_when="The guard drops vLLM 0.31.",
         tests=(
-            "tests/live/test_conformance.py::test_case"
+            "tests/live/conformance/test_cases.py::test_case"
             "[0.31.0-tiny-qwen2-connector-"
             "chat.an-empty-list-is-refused@/cohere/v2/chat/render]",
         ),
@@ -129,7 +129,7 @@ PATCHES = (
         remove_when="Upstream scans these messages like those of a chat completion.",
         tests=(
             "tests/contract/behaviour/test_requests.py::test_text_that_only_the_body_shows_to_tokenize",
-            "tests/live/test_conformance.py::test_case"
+            "tests/live/conformance/test_cases.py::test_case"
             "[0.33.0-tiny-gpt-oss-render-connector-"
             "chat.forwarded-ids-are-used@/tokenize]",
         ),
@@ -144,7 +144,7 @@ PATCHES = (
         unchanged="The response to every other error.",
         remove_when="The guard drops vLLM 0.27.",
         tests=(
-            "tests/live/test_conformance.py::test_case"
+            "tests/live/conformance/test_cases.py::test_case"
             "[0.27.0-tiny-qwen2-connector-"
             "chat.an-empty-list-is-refused@/v1/messages]",
         ),
@@ -159,7 +159,7 @@ PATCHES = (
         unchanged="The response to every other error.",
         remove_when="The guard drops vLLM 0.31.",
         tests=(
-            "tests/live/test_conformance.py::test_case"
+            "tests/live/conformance/test_cases.py::test_case"
             "[0.31.0-tiny-qwen2-connector-"
             "chat.an-empty-list-is-refused@/cohere/v2/chat]",
         ),
@@ -176,7 +176,7 @@ PATCHES = (
         remove_when="Upstream checks transfer params per connector, and its notice carries no IDs.",
         tests=(
             "tests/contract/behaviour/test_requests.py::test_notice_of_an_early_refusal_carries_no_ids",
-            "tests/live/test_conformance.py::test_case"
+            "tests/live/conformance/test_cases.py::test_case"
             "[0.32.0-tiny-qwen2-connector-"
             "params.pull-without-any-field-is-refused@/v1/chat/completions]",
         ),
@@ -190,7 +190,7 @@ PATCHES = (
         upstream="The same in every release.",
         unchanged="Batches without transfer params.",
         remove_when="Upstream serves batches inside its cleanup.",
-        tests=("tests/live/test_pair.py::test_every_refusal_frees_the_blocks_of_prefill",),
+        tests=("tests/live/pairs/test_pair.py::test_every_refusal_frees_the_blocks_of_prefill",),
     ),
     Patch(
         name="api_server.refused_body",
@@ -201,7 +201,7 @@ PATCHES = (
         upstream="The same in every release.",
         unchanged="The response.",
         remove_when="Upstream sends the notice for every rejected request.",
-        tests=("tests/live/test_pair.py::test_every_refusal_frees_the_blocks_of_prefill",),
+        tests=("tests/live/pairs/test_pair.py::test_every_refusal_frees_the_blocks_of_prefill",),
         earlier="entrypoints.openai.api_server",
     ),
     Patch(
@@ -235,7 +235,7 @@ PATCHES = (
         unchanged="Every answer, unless --emit-prompt-token-ids is set and the request is for "
         "prefill.",
         remove_when="The connectors put the IDs into the transfer params that they return.",
-        tests=("tests/live/test_emit.py::test_chat",),
+        tests=("tests/live/pairs/test_emit.py::test_chat",),
     ),
     Patch(
         name="api_server.input_check",
@@ -265,7 +265,7 @@ PATCHES = (
         remove_when="Upstream gives its decode stream only the end of the prompt.",
         tests=(
             "tests/contract/behaviour/test_detokenizer.py::test_prompt_that_ends_inside_of_a_character",
-            "tests/live/test_prompt_text.py::test_forwarded_ids",
+            "tests/live/conformance/test_prompt_text.py::test_forwarded_ids",
         ),
     ),
     Patch(
@@ -312,7 +312,7 @@ PATCHES = (
         upstream="The same in every release.",
         unchanged="Every pull whose blocks fit.",
         remove_when="Upstream fails only the request whose pull cannot start.",
-        tests=("tests/live/test_pair.py::test_pull_that_does_not_fit_fails_alone",),
+        tests=("tests/live/pairs/test_pair.py::test_pull_that_does_not_fit_fails_alone",),
     ),
 )
 

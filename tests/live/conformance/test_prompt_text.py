@@ -10,7 +10,7 @@ import pytest
 
 from lab.models.build import Model
 from lab.servers.server import MODEL_NAME, Server
-from tests.live.stage import IN_FULL, ServerSpec, Stage, server_specs
+from tests.live.conformance.stage import IN_FULL, ServerSpec, Stage, server_specs
 from vllm_reuse_guard.tools.conformance import Profile
 from vllm_reuse_guard.tools.conformance.endpoints import ENDPOINTS, REFERENCE, Endpoint
 from vllm_reuse_guard.tools.conformance.runner import Runner

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from lab.pages.results import Results
-from tests.live.stage import ServerSpec, Stage, server_specs
+from tests.live.conformance.stage import ServerSpec, Stage, server_specs
 from vllm_reuse_guard.rules.outcome import PROMPT_TOKEN_IDS
 from vllm_reuse_guard.tools.conformance import Attempt, Profile
 
