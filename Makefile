@@ -19,7 +19,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help lab lab-release test test-all fresh-results check-table table probes bench profiles answers test-vision test-unit test-unit-all test-contract test-patch-releases test-in-tree test-live test-without-patches lint docs reference new-release demo serve shell clean
+.PHONY: help lab lab-release test test-all fresh-results check-table table probes bench profiles answers test-vision test-unit test-unit-all test-contract test-patch-releases test-in-tree test-live test-live-short test-without-patches lint docs reference new-release demo serve shell clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -49,6 +49,10 @@ test-live: lab ## Tests with real vLLM servers (LIVE_RELEASES="0.27.0 0.32.0" fo
 	@echo "== tests/live on $(or $(LIVE_RELEASES),every release)"
 	@$(VLLM_PYTHON) -m lab.checks.live --releases "$(LIVE_RELEASES)" $(PYTEST_ARGS)
 
+test-live-short: lab ## What `make test` runs of them: two releases, without the tests marked full_matrix
+	@echo "== tests/live on 0.27.0 and 0.32.0"
+	@$(VLLM_PYTHON) -m lab.checks.live --releases "0.27.0 0.32.0" -m "not full_matrix" $(PYTEST_ARGS)
+
 test-vision: ## Tests with a real model that takes images (a second environment of 6 GB)
 	@python=$$($(PYTHON) -m lab.env.environment vision); \
 	echo "== tests/vision"; \
@@ -57,7 +61,7 @@ test-vision: ## Tests with a real model that takes images (a second environment 
 test: ## The tests that show that the product works
 	@begin=$$SECONDS; times=; \
 	for stage in lab test-unit test-contract "test-in-tree IN_TREE_RELEASES=0.33.0" \
-		"test-live LIVE_RELEASES='0.27.0 0.32.0'"; do \
+		test-live-short; do \
 		at=$$SECONDS; eval "$(MAKE) --no-print-directory $$stage"; \
 		times+="$${stage%% *}: $$((SECONDS - at)) s"$$'\n'; \
 	done; \

@@ -25,6 +25,8 @@ from .processes import run_pytest
 
 _LIVE = CHECKOUT / "tests" / "live"
 _AT_ONCE = 2
+# At the end of the queue a long one would keep one core busy and leave the other idle.
+_LONG = ("test_probe.py", "test_transfer_params.py")
 # A file may have no test of these releases.
 _PASSED = {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
 
@@ -35,7 +37,7 @@ def jobs(releases: list[str]) -> Iterator[list[str]]:
     yield ["tests/live/pairs", *these]
     for release in releases:
         yield ["tests/live/conformance", "--releases", release]
-    for file in sorted(_LIVE.glob("test_*.py")):
+    for file in sorted(_LIVE.glob("test_*.py"), key=lambda file: file.name not in _LONG):
         yield [str(file.relative_to(CHECKOUT)), *these]
 
 

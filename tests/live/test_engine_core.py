@@ -18,6 +18,7 @@ from lab.models.build import Model
 from lab.paths import RELEASES
 from lab.servers import launches
 from lab.servers.server import MODEL_NAME, Server, free_port, running
+from tests.live.releases import MOSTLY_ON_NEWEST
 from vllm_reuse_guard.tools.conformance import Profile
 
 SECONDS = 60
@@ -51,7 +52,7 @@ def abort(server: Server) -> None:
         next(answer.iter_lines())
 
 
-@pytest.mark.parametrize("release", ["0.27.0", "0.32.0"])
+@MOSTLY_ON_NEWEST
 def test_health_fails_when_the_input_thread_has_died(release: str, tmp_path: Path) -> None:
     """
     Instead of 200 for a server on which every request hangs.
@@ -78,7 +79,7 @@ def test_health_fails_when_the_input_thread_has_died(release: str, tmp_path: Pat
         assert "A thread of the engine core has died" in server.log_text()
 
 
-@pytest.mark.parametrize("release", ["0.27.0", "0.32.0"])
+@MOSTLY_ON_NEWEST
 def test_handshakes_go_on_after_a_bad_one(release: str) -> None:
     """
     Nothing that somebody sends to the port of the handshakes keeps others from their blocks.

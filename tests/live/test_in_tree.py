@@ -13,6 +13,7 @@ from lab.models.build import Model
 from lab.releases import trees
 from lab.servers import launches
 from lab.servers.server import Server, running
+from tests.live.releases import EARLIEST, FULL_MATRIX, NEWEST
 from vllm_reuse_guard.tools.conformance import Attempt, Profile, attempts, cases
 from vllm_reuse_guard.tools.conformance.runner import Runner
 
@@ -32,7 +33,11 @@ CASES = (
 
 @pytest.fixture(
     scope="module",
-    params=[("0.27.0", False), ("0.32.0", False), ("0.32.0", True)],
+    params=[
+        pytest.param((EARLIEST, False), marks=FULL_MATRIX),
+        (NEWEST, False),
+        pytest.param((NEWEST, True), marks=FULL_MATRIX),
+    ],
     ids=["0.27.0", "0.32.0", "0.32.0-and-plugin"],
 )
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:

@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from lab.models.build import Model
 from lab.servers import launches
 from lab.servers.server import CONTEXT, MODEL_NAME, Server, running
+from tests.live.releases import EARLIEST, FULL_MATRIX, NEWEST
 from vllm_reuse_guard import __version__
 from vllm_reuse_guard.patches import needed_by
 from vllm_reuse_guard.rules.outcome import KV_TRANSFER_PARAMS
@@ -61,7 +62,11 @@ UNDECODABLE = {
 
 @pytest.fixture(
     scope="module",
-    params=[("0.27.0", 1), ("0.32.0", 1), ("0.32.0", 2)],
+    params=[
+        (EARLIEST, 1),
+        pytest.param((NEWEST, 1), marks=FULL_MATRIX),
+        (NEWEST, 2),
+    ],
     ids=lambda param: f"{param[0]}-{param[1]}",
 )
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:

@@ -209,10 +209,12 @@ def test_interrupt(guarded: Server) -> None:
     Ctrl-C ends the probe without a traceback, and the server still serves.
     """
     command = [sys.executable, "-m", "vllm_reuse_guard", "probe", guarded.url]
+    log = guarded.log_text()
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        time.sleep(3)
+        while guarded.log_text() == log:
+            time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=30)
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import httpx
-import pytest
 
 from lab.models.build import Model
 from lab.servers import launches
 from lab.servers.server import MODEL_NAME, Server, running
+from tests.live.releases import MOSTLY_ON_NEWEST
 from vllm_reuse_guard.rules.outcome import PARAMETER
 from vllm_reuse_guard.tools.conformance import Profile
 
@@ -34,7 +34,7 @@ def statuses(server: Server, path: str) -> set[tuple[int, str | None]]:
     return found
 
 
-@pytest.mark.parametrize("release", ["0.27.0", "0.32.0"])
+@MOSTLY_ON_NEWEST
 def test_every_api_server_process(release: str) -> None:
     """
     Of several processes that share a port, none falls back to the default.

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from lab.models.build import Model
 from lab.servers import launches
 from lab.servers.server import CONTEXT, MODEL_NAME, Server, running
+from tests.live.releases import FULL_MATRIX, MOSTLY_ON_NEWEST, ON_BOTH
 from vllm_reuse_guard.rules.transfer_params import Connector
 from vllm_reuse_guard.tools.conformance import Attempt, Expected, Profile, attempts, cases
 from vllm_reuse_guard.tools.conformance.endpoints import REFERENCE
@@ -148,9 +149,14 @@ async def play(server: Server, bad: list[Any]) -> Tally:
 @pytest.mark.parametrize(
     ("release", "arguments"),
     [
-        pytest.param("0.27.0", (), id="0.27.0"),
+        pytest.param("0.27.0", (), id="0.27.0", marks=FULL_MATRIX),
         pytest.param("0.32.0", (), id="0.32.0"),
-        pytest.param("0.32.0", ("--api-server-count", "2"), id="0.32.0-two-api-servers"),
+        pytest.param(
+            "0.32.0",
+            ("--api-server-count", "2"),
+            id="0.32.0-two-api-servers",
+            marks=FULL_MATRIX,
+        ),
     ],
 )
 def test_bad_requests_harm_nobody(release: str, arguments: tuple[str, ...]) -> None:
@@ -175,7 +181,7 @@ def test_bad_requests_harm_nobody(release: str, arguments: tuple[str, ...]) -> N
         assert grown < MEGABYTES
 
 
-@pytest.mark.parametrize("release", ["0.27.0", "0.32.0"])
+@ON_BOTH
 def test_refused_anyway(release: str) -> None:
     """
     What a request is refused for comes first, and a notice that names no blocks is not sent.
@@ -212,7 +218,7 @@ CONNECTORS = {
 }
 
 
-@pytest.mark.parametrize("release", ["0.27.0", "0.32.0"])
+@MOSTLY_ON_NEWEST
 @pytest.mark.parametrize("kind", CONNECTORS)
 def test_other_ways_to_have_nixl(release: str, kind: str) -> None:
     """
@@ -257,7 +263,7 @@ class Listener:
         self._socket.close()
 
 
-@pytest.mark.parametrize("release", ["0.27.0", "0.32.0"])
+@MOSTLY_ON_NEWEST
 def test_only_allowed_peers_are_dialled(release: str) -> None:
     """
     A listener that is not on the list is never connected to, one that is on it is.
@@ -327,7 +333,7 @@ XARGS = st.none() | st.fixed_dictionaries({"kv_transfer_params": VALUES})
 PARAMS = st.tuples(BASES, ODD).map(lambda both: {**both[0], **both[1]})
 
 
-@pytest.mark.parametrize("release", ["0.27.0", "0.32.0"])
+@MOSTLY_ON_NEWEST
 def test_fuzz(release: str) -> None:
     """
     Whatever the transfer params and the extra arguments are, the answer is 200 or 4xx.

@@ -8,18 +8,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import httpx
+import pytest
 
 from lab.env.environment import WITHOUT_CPU_BUILD
 from lab.models.build import Model
 from lab.servers import launches
 from lab.servers.server import Launch, Server, running
+from tests.live.releases import EARLIEST, FULL_MATRIX, NEWEST
 from vllm_reuse_guard.releases import TESTED
 from vllm_reuse_guard.rules.outcome import Reason
 from vllm_reuse_guard.tools.conformance import Attempt, Case, Profile, attempts, cases
 from vllm_reuse_guard.tools.conformance.endpoints import ENDPOINTS, Endpoint, Group
 from vllm_reuse_guard.tools.conformance.runner import Runner
 
-IN_FULL = ("0.27.0", "0.32.0")
+IN_FULL = (EARLIEST, NEWEST)
 """The releases on which every case is tried live; on the others only those about endpoints."""
 
 ABOUT_RULES = (Group.CHAT_COMPLETIONS, Group.ENGINE)
@@ -44,6 +46,12 @@ class ServerSpec:
     release: str
     model: Model
     engine: bool = True
+
+    @property
+    def marks(self) -> tuple[pytest.MarkDecorator, ...]:
+        """The marks of its tests: settings have the same effect on each release."""
+        by_settings = self.profile not in (Profile.CONNECTOR, Profile.NO_CONNECTOR)
+        return (FULL_MATRIX,) if by_settings and self.release == EARLIEST else ()
 
     @property
     def id(self) -> str:

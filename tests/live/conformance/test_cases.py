@@ -30,7 +30,7 @@ def results() -> Iterator[Results]:
 @pytest.mark.parametrize(
     ("wanted", "attempt"),
     [
-        pytest.param(server, attempt, id=f"{server.id}-{attempt.id}")
+        pytest.param(server, attempt, id=f"{server.id}-{attempt.id}", marks=server.marks)
         for server in server_specs()
         for attempt in server.attempts()
     ],
@@ -46,7 +46,7 @@ def test_case(stage: Stage, results: Results, wanted: ServerSpec, attempt: Attem
 
 
 @pytest.mark.parametrize(
-    "wanted", [pytest.param(server, id=server.id) for server in server_specs()]
+    "wanted", [pytest.param(server, id=server.id, marks=server.marks) for server in server_specs()]
 )
 def test_endpoint_is_there_since_its_release(stage: Stage, wanted: ServerSpec) -> None:
     """

@@ -21,11 +21,15 @@ from lab.servers.network import Host, hosts
 from lab.servers.pair import EMIT, REUSED, Pair, starting_pair
 from lab.servers.routers import Route, Router, routing
 from lab.servers.server import MODEL_NAME, NIXL, Launch, running, wait_until_healthy
+from tests.live.releases import FULL_MATRIX
 from vllm_reuse_guard.tools.conformance import Profile
 
-pytestmark = pytest.mark.skipif(
-    not network.can_be_made(), reason="network namespaces need root, and iproute2"
-)
+pytestmark = [
+    FULL_MATRIX,
+    pytest.mark.skipif(
+        not network.can_be_made(), reason="network namespaces need root, and iproute2"
+    ),
+]
 
 RELEASE = "0.32.0"
 LONG = [{"role": "user", "content": "the sea was calm " * 80}]
